@@ -1,0 +1,83 @@
+"""What a script knows by name: sources with their columns and watermarks, and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+SourceKind = Literal["stream", "table"]
+"""``stream``: rows that only arrive. ``table``: rows that are replaced and deleted by key."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Offsets ``start`` to ``end`` (exclusive) in the text of the script."""
+
+    start: int
+    end: int
+
+    def to(self, other: Span) -> Span:
+        """From the start of this span to the end of the other."""
+        return Span(self.start, other.end)
+
+
+NOWHERE = Span(0, 0)
+"""The span of what no text says, such as an argument of a Python call."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column: its name and its type in Spark's DDL, for example ``DECIMAL(10,2)``."""
+
+    name: str
+    type: str
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A length of time: microseconds if ``is_interval``, else a plain number for integer event times."""
+
+    value: int
+    is_interval: bool
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """A promise about ``column``: no row will be more than ``lag`` behind the latest one seen."""
+
+    column: str
+    lag: Amount
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Source:
+    """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case)."""
+
+    name: str
+    fields: tuple[Field, ...]
+    watermarks: tuple[Watermark, ...] = ()
+    kind: SourceKind = "stream"
+    format: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    span: Span = NOWHERE
+
+    def field(self, name: str) -> Field | None:
+        """The column of that name; names compare without case, as in Spark."""
+        return next((f for f in self.fields if f.name.lower() == name.lower()), None)
+
+    def watermark(self, column: str) -> Watermark | None:
+        """The watermark of that column, if it has one."""
+        return next((w for w in self.watermarks if w.column.lower() == column.lower()), None)
+
+
+@dataclass(frozen=True)
+class Sink:
+    """Somewhere rows go: a Spark sink format and its options."""
+
+    name: str
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    span: Span = NOWHERE

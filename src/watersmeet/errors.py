@@ -1,0 +1,170 @@
+"""Every refusal as data: the condition, its parameters and its place in the text.
+
+The texts live in ``errors.toml``, one entry per condition. A pass returns `Refusal` values; whoever
+called the passes raises them together as one `WatersmeetError`, so a script with ten mistakes reports ten.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True)
+class Place:
+    """A stretch of a script: offsets ``start`` to ``end`` (exclusive) in ``text``, which came from ``name``."""
+
+    name: str
+    text: str
+    start: int
+    end: int
+
+    @property
+    def line(self) -> int:
+        """The line of the start, counted from 1."""
+        return self.text.count("\n", 0, self.start) + 1
+
+    @property
+    def column(self) -> int:
+        """The column of the start, counted from 1."""
+        return self.start - (self.text.rfind("\n", 0, self.start) + 1) + 1
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One entry of the catalogue."""
+
+    sqlstate: str
+    message: str
+    label: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One thing that is wrong, with what a person needs to mend it.
+
+    >>> refusal = Refusal("UNKNOWN_SOURCE", {"source": "ordres", "suggestion": "did you mean `orders`?"})
+    >>> refusal.message
+    'There is no stream or table named `ordres`.'
+    """
+
+    condition: str
+    parameters: Mapping[str, str] = field(default_factory=dict[str, str])
+    place: Place | None = None
+
+    @property
+    def sqlstate(self) -> str:
+        """The SQLSTATE of the condition."""
+        return catalogue()[self.condition].sqlstate
+
+    @property
+    def message(self) -> str:
+        """The consequence for the user."""
+        return catalogue()[self.condition].message.format_map(self.parameters)
+
+    @property
+    def label(self) -> str:
+        """The cause, to be written under its place in the text."""
+        return catalogue()[self.condition].label.format_map(self.parameters)
+
+    @property
+    def hint(self) -> str:
+        """One thing to type."""
+        return catalogue()[self.condition].hint.format_map(self.parameters)
+
+    def render(self) -> str:
+        """The refusal as people read it, with the line of the script it speaks of."""
+        lines = [f"[{self.condition}] {self.message} SQLSTATE: {self.sqlstate}"]
+        if self.place is not None:
+            lines += _excerpt(self.place, self.label)
+        elif self.label:
+            lines.append(f"  {self.label}")
+        if self.hint:
+            lines.append(f"Hint: {self.hint}")
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, object]:
+        """The refusal for machines."""
+        place = self.place
+        return {
+            "condition": self.condition,
+            "sqlstate": self.sqlstate,
+            "message": self.message,
+            "label": self.label,
+            "hint": self.hint,
+            "parameters": dict(self.parameters),
+            "place": place and {"file": place.name, "line": place.line, "column": place.column},
+        }
+
+
+class WatersmeetError(Exception):
+    """Raised with all refusals of a script or call together, before anything has started."""
+
+    def __init__(self, refusals: Iterable[Refusal]) -> None:
+        self.refusals = tuple(refusals)
+        super().__init__("\n\n".join(refusal.render() for refusal in self.refusals))
+
+    def __reduce__(self) -> tuple[type[WatersmeetError], tuple[tuple[Refusal, ...]]]:
+        return (WatersmeetError, (self.refusals,))
+
+    def getCondition(self) -> str:  # noqa: N802 - the names of Spark's own errors
+        """The condition of the first refusal."""
+        return self.refusals[0].condition
+
+    def getSqlState(self) -> str:  # noqa: N802 - the names of Spark's own errors
+        """The SQLSTATE of the first refusal."""
+        return self.refusals[0].sqlstate
+
+    def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - the names of Spark's own errors
+        """The parameters of the first refusal."""
+        return dict(self.refusals[0].parameters)
+
+
+def refuse(condition: str, place: Place | None = None, **parameters: object) -> WatersmeetError:
+    """The error of a single refusal, to be raised by its caller."""
+    return WatersmeetError([Refusal(condition, {k: str(v) for k, v in parameters.items()}, place)])
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint that names the nearest known name, or lists what there is.
+
+    >>> did_you_mean("ordres", ["orders", "deliveries"])
+    'did you mean `orders`?'
+    >>> did_you_mean("x", ["orders", "deliveries"])
+    'known are `deliveries`, `orders`.'
+    """
+    names = sorted(set(known))
+    near = get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
+    for candidate in names:
+        if near and candidate.lower() == near[0]:
+            return f"did you mean `{candidate}`?"
+    return f"known are {', '.join(f'`{n}`' for n in names)}." if names else "none are declared."
+
+
+@cache
+def catalogue() -> Mapping[str, Condition]:
+    """All conditions by name, read once from ``errors.toml``."""
+    entries = tomllib.loads(files("watersmeet").joinpath("errors.toml").read_text("utf-8"))
+    return {
+        name: Condition(entry["sqlstate"], entry["message"], entry.get("label", ""), entry.get("hint", ""))
+        for name, entry in entries.items()
+    }
+
+
+def _excerpt(place: Place, label: str) -> list[str]:
+    line = place.text.split("\n")[place.line - 1]
+    number = str(place.line)
+    gutter = " " * (len(number) + 2)
+    width = max(1, min(place.end - place.start, len(line) - place.column + 1))
+    return [
+        f"  --> {place.name}:{place.line}:{place.column}",
+        f"{gutter}|",
+        f" {number} | {line}",
+        f"{gutter}| {' ' * (place.column - 1)}{'^' * width}{' ' + label if label else ''}",
+        f"{gutter}|",
+    ]

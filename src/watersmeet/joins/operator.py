@@ -1,0 +1,65 @@
+"""What every join family offers: a step of one shard over one batch.
+
+An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and writes
+the shard's state through a `Store`, and returns what comes out. It knows nothing of Spark: the same step runs in a test
+over a dictionary and in a Spark task over the state store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+Marks = Mapping[str, int]
+"""A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
+
+END_OF_INPUT = 2**63 - 1
+"""The mark of a side that has ended: it closes every lifetime that waits for that side."""
+
+
+class Store(Protocol):
+    """The state of one shard: values by name. What is put is there in the next batch, or not at all if this one fails."""
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name, or None."""
+        ...
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set the value of that name."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Forget the value of that name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step did, in numbers. Port by port where a tuple: left first."""
+
+    rows: tuple[int, int] = (0, 0)
+    late: tuple[int, int] = (0, 0)
+    matched: int = 0
+    padded: tuple[int, int] = (0, 0)
+    state: tuple[int, int] = (0, 0)
+    watermarks: Marks = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True)
+class Emission:
+    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers."""
+
+    rows: tuple[pa.Table, ...] = ()
+    late: tuple[tuple[int, pa.Table], ...] = ()
+    report: Report = field(default_factory=Report)
+
+
+class JoinOperator(Protocol):
+    """A join family, ready to run."""
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought."""
+        ...
