@@ -1,0 +1,1 @@
+"""What a join means: numpy and Arrow only, no Spark and no SQL. Read `reference` first."""

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from decimal import Decimal
+from functools import reduce
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,9 +35,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Constant:
-    """A literal."""
+    """A literal; an interval is a timedelta."""
 
-    value: int | float | Decimal | str | bool | None
+    value: int | float | Decimal | str | bool | timedelta | None
 
 
 @dataclass(frozen=True)
@@ -45,3 +49,182 @@ class Apply:
 
 
 Condition = Column | Constant | Apply
+
+
+Columns = Callable[[str], pa.Array]
+"""How a condition finds the values of a column."""
+
+
+def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
+    """The value of the condition for each of ``rows`` rows.
+
+    >>> table = pa.table({"a": [1, 2, None], "b": [2, 2, 2]})
+    >>> evaluate(Apply("<", (Column("a"), Column("b"))), lambda n: table[n].combine_chunks(), 3).to_pylist()
+    [True, False, None]
+    """
+    match condition:
+        case Column(name):
+            return columns(name)
+        case Constant(value):
+            return pa.repeat(pa.scalar(value), rows)
+        case Apply("and", (first, second)) if _can_fail(second):
+            return _guarded_and(first, second, columns, rows)
+        case Apply(operator, args):
+            values = [evaluate(arg, columns, rows) for arg in args]
+            return _apply(operator, values)
+
+
+def holds(condition: Condition, columns: Columns, rows: int) -> npt.NDArray[np.bool_]:
+    """Where the condition is true; unknown is not true."""
+    value = evaluate(condition, columns, rows)
+    if pa.types.is_null(value.type):
+        return np.zeros(rows, np.bool_)
+    return pc.fill_null(value, False).to_numpy(zero_copy_only=False)
+
+
+def is_supported(condition: Condition, schema: pa.Schema) -> bool:
+    """Whether the condition can be evaluated over columns of these types and gives a truth value."""
+    empty = schema.empty_table()
+    try:
+        value = evaluate(condition, lambda name: empty.column(name).combine_chunks(), 0)
+    except (pa.ArrowException, KeyError, TypeError):
+        return False
+    return pa.types.is_boolean(value.type) or pa.types.is_null(value.type)
+
+
+def columns_of(condition: Condition) -> frozenset[str]:
+    """The columns a condition reads."""
+    match condition:
+        case Column(name):
+            return frozenset({name})
+        case Constant():
+            return frozenset()
+        case Apply(_, args):
+            return frozenset[str]().union(*(columns_of(arg) for arg in args))
+
+
+def _can_fail(condition: Condition) -> bool:
+    match condition:
+        case Apply(operator, args):
+            return operator in {"/", "%"} or any(_can_fail(arg) for arg in args)
+        case _:
+            return False
+
+
+def _guarded_and(first: Condition, second: Condition, columns: Columns, rows: int) -> pa.Array:
+    """AND that asks the second part only where the first is not false: it may guard a division by zero."""
+    left = evaluate(first, columns, rows)
+    asked = pc.fill_null(left, True)
+    positions = pa.array(np.flatnonzero(asked.to_numpy(zero_copy_only=False)))
+    part = evaluate(second, lambda name: columns(name).take(positions), len(positions))
+    right = pc.replace_with_mask(pa.repeat(pa.scalar(False), rows), asked, part.cast(pa.bool_()))
+    return pc.and_kleene(left, right)
+
+
+def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
+    match operator:
+        case "and":
+            return reduce(lambda a, b: pc.and_kleene(_truth(a), _truth(b)), values)
+        case "or":
+            return reduce(lambda a, b: pc.or_kleene(_truth(a), _truth(b)), values)
+        case "not":
+            return pc.invert(_truth(values[0]))
+        case "is_null":
+            return pc.is_null(values[0])
+        case "negate":
+            return pc.negate_checked(values[0])
+        case "+" | "-" | "*":
+            return _ARITHMETIC[operator](*values)
+        case "/" | "%":
+            return _divide(operator, values[0], values[1])
+        case _:
+            return compare(operator, values[0], values[1])
+
+
+_ARITHMETIC: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+}
+
+
+def _truth(value: pa.Array) -> pa.Array:
+    return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
+
+
+def _divide(operator: str, dividend: pa.Array, divisor: pa.Array) -> pa.Array:
+    zero = pc.fill_null(pc.equal(divisor, pa.scalar(0).cast(divisor.type)), False)
+    if pc.any(pc.and_(zero, pc.is_valid(dividend))).as_py():
+        raise ZeroDivisionError("division by zero in a join condition")
+    if operator == "/":
+        if pa.types.is_integer(dividend.type) and pa.types.is_integer(divisor.type):
+            dividend, divisor = dividend.cast(pa.float64()), divisor.cast(pa.float64())
+        return pc.divide(dividend, divisor)
+    if not (pa.types.is_integer(dividend.type) and pa.types.is_integer(divisor.type)):
+        raise pa.ArrowNotImplementedError("% is evaluated for integers only")
+    # Arrow truncates integer division towards zero, as Spark does, so the remainder takes the dividend's sign.
+    return pc.subtract(dividend, pc.multiply(pc.divide(dividend, divisor), divisor))
+
+
+def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
+    """A comparison as Spark makes it, also of nested values where only equality is asked."""
+    if pa.types.is_null(left.type) or pa.types.is_null(right.type):
+        if operator == "<=>":
+            return pc.and_(pc.is_null(left), pc.is_null(right))
+        return pa.nulls(len(left), pa.bool_())
+    if operator in {"=", "<>", "<=>"}:
+        if operator == "<=>":
+            return pa.array(same(left, right))
+        equal = pc.if_else(pc.and_(pc.is_valid(left), pc.is_valid(right)), pa.array(same(left, right)), None)
+        return equal if operator == "=" else pc.invert(equal)
+    if operator in {">", ">="}:
+        return compare("<" if operator == ">" else "<=", right, left)
+    less = pc.less(left, right) if operator == "<" else pc.less_equal(left, right)
+    if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+        # NaN is greater than every number and equal to itself.
+        first, second = _is_nan(left), _is_nan(right)
+        above = second if operator == "<=" else pc.and_(second, pc.invert(first))
+        return pc.or_(less, above)
+    return less
+
+
+def same(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where two arrays hold the same value; NULL is the same as NULL and NaN as NaN, at every depth."""
+    kind = left.type
+    if pa.types.is_nested(kind):
+        return _same_nested(left, right)
+    equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
+    if pa.types.is_floating(kind) or pa.types.is_floating(right.type):
+        both_nan = pc.fill_null(pc.and_(_is_nan(left), _is_nan(right)), False)
+        equal = equal | both_nan.to_numpy(zero_copy_only=False)
+    if left.null_count and right.null_count:
+        equal = equal | (_nulls(left) & _nulls(right))
+    return equal
+
+
+def _same_nested(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    null_left, null_right = _nulls(left), _nulls(right)
+    equal = null_left & null_right
+    present = np.flatnonzero(~null_left & ~null_right)
+    left, right = left.take(pa.array(present)), right.take(pa.array(present))
+    if pa.types.is_struct(left.type):
+        fields = [same(left.field(i), right.field(i)) for i in range(left.type.num_fields)]
+        equal[present] = reduce(np.logical_and, fields, np.ones(len(present), np.bool_))
+        return equal
+    if pa.types.is_map(left.type):
+        raise pa.ArrowNotImplementedError("maps do not compare")
+    lengths = pc.list_value_length(left).to_numpy(zero_copy_only=False)
+    alike = np.flatnonzero(lengths == pc.list_value_length(right).to_numpy(zero_copy_only=False))
+    elements = same(left.take(pa.array(alike)).flatten(), right.take(pa.array(alike)).flatten())
+    starts = np.concatenate([[0], np.cumsum(lengths[alike])])
+    wrong = np.concatenate([[0], np.cumsum(~elements)])
+    equal[present[alike]] = wrong[starts[1:]] == wrong[starts[:-1]]
+    return equal
+
+
+def _nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
+    return array.is_null().to_numpy(zero_copy_only=False)
+
+
+def _is_nan(array: pa.Array) -> pa.Array:
+    return pc.is_nan(array) if pa.types.is_floating(array.type) else pc.if_else(pc.is_valid(array), False, None)

@@ -1,0 +1,8 @@
+"""Text to plan: a reader over sqlglot's tokens, with expressions understood as far as the analysis needs."""
+
+from __future__ import annotations
+
+from watersmeet.language.expression import read_expression
+from watersmeet.language.statements import read_script
+
+__all__ = ["read_expression", "read_script"]

@@ -1,0 +1,53 @@
+# Needs git, make and Python 3.11 or later; everything else is installed into .venv, locked by hash.
+# Another interpreter: make install PYTHON=/path/to/python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+UV := $(BIN)/uv
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check bench lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## prepare .venv with the command in it (.venv/bin/watersmeet)
+
+# Done once, and again when what is locked changes. PySpark comes as source: build.txt locks what builds it.
+$(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) was not found; install Python 3.11 or later, or name one: make install PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $$($(PYTHON) --version) is too old, Watersmeet needs Python 3.11 or later; name one: make install PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; rm -rf .venv; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --build-constraints requirements/build.txt -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
+	$(BIN)/watersmeet demo
+
+test: install ## all tests, with Spark
+	$(BIN)/python -m pytest
+
+check: install ## lint, types, layers and the tests that need no JVM, under a minute
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright --level error
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not spark"
+
+bench: install ## the same join through Watersmeet and through Spark's own, side by side
+	$(BIN)/python -m bench
+
+lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
+	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt
+	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/build.in -o requirements/build.txt
+	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) --extra spark --extra java --extra dev pyproject.toml -o requirements/dev.txt
+
+# No index is written into the files: they install from whatever index the machine is set up with.
+LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
+
+clean: ## remove .venv and what the tools leave behind
+	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,69 @@
+"""The pass that looks at what a script declares, before any query uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from watersmeet.analyze.event_time import Family, family_of, fits, wrong_unit
+from watersmeet.catalog import Sink, Source, Span, Watermark
+from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.plan.explain import amount_in_words
+from watersmeet.plan.nodes import Script
+
+
+def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
+    """What is wrong with the sources and sinks themselves."""
+    return (
+        *_duplicates(script, "stream or table", script.sources),
+        *_duplicates(script, "sink", script.sinks),
+        *(refusal for source in (*script.sources, *sources.values()) for refusal in _check_source(script, source)),
+    )
+
+
+def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ...]) -> Iterator[Refusal]:
+    seen = set[str]()
+    for declaration in declarations:
+        if declaration.name.lower() in seen:
+            yield _twice(script, declaration.name, f"a {what}", "give one of them another name.", declaration.span)
+        seen.add(declaration.name.lower())
+
+
+def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
+    names = [field.name.lower() for field in source.fields]
+    for i, field in enumerate(source.fields):
+        if field.name.lower() in names[:i]:
+            yield _twice(
+                script, field.name, f"a column of {source.name}", "give one of them another name.", source.span
+            )
+    marked = [mark.column.lower() for mark in source.watermarks]
+    for i, mark in enumerate(source.watermarks):
+        if mark.column.lower() in marked[:i]:
+            hint = f"keep one `WATERMARK FOR {mark.column}`."
+            yield _twice(script, mark.column, "a watermarked column", hint, mark.span)
+        yield from _check_watermark(script, source, mark)
+
+
+def _check_watermark(script: Script, source: Source, mark: Watermark) -> Iterator[Refusal]:
+    place = script.place(mark.span) or script.place(source.span)
+    field = source.field(mark.column)
+    if field is None:
+        suggestion = did_you_mean(mark.column, [f.name for f in source.fields])
+        parameters = {"column": mark.column, "where": f"in {source.name}", "suggestion": suggestion}
+        yield Refusal("UNKNOWN_COLUMN", parameters, place)
+        return
+    family = family_of(field.type)
+    if family is None:
+        yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": field.type}, place)
+    elif not fits(mark.lag, family):
+        what = f"A lag of {amount_in_words(mark.lag)}"
+        example = f"`WATERMARK FOR {field.name} AS {field.name} - {_example(family)}`"
+        parameters = {"what": what, "column": field.name, "type": field.type, "hint": f"write {example}."}
+        yield Refusal("WRONG_TIME_UNIT", {**parameters, "cause": wrong_unit(mark.lag)}, place)
+
+
+def _example(family: Family) -> str:
+    return "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
+
+
+def _twice(script: Script, name: str, before: str, hint: str, span: Span) -> Refusal:
+    return Refusal("DUPLICATE_NAME", {"name": name, "before": before, "hint": hint}, script.place(span))

@@ -1,0 +1,47 @@
+"""The pass that looks at the SET statements of a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.plan.nodes import Script, Setting
+
+
+@dataclass(frozen=True)
+class Known:
+    """A setting there is: which values it takes, and how to say so."""
+
+    accepts: Callable[[str], bool]
+    reason: str
+    hint: str
+
+
+def _is_positive(value: str) -> bool:
+    return value.isascii() and value.isdigit() and int(value) > 0
+
+
+SETTINGS: Mapping[str, Known] = {
+    "watersmeet.shards": Known(_is_positive, "it is a whole number above 0", "write `SET watersmeet.shards = 8`."),
+}
+"""The settings of Watersmeet. Those of Spark pass through as they are."""
+
+
+def check_settings(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
+    """What is wrong with the settings of a script."""
+    return tuple(refusal for setting in script.settings for refusal in _check(script, setting))
+
+
+def _check(script: Script, setting: Setting) -> Iterator[Refusal]:
+    name, place = setting.name.lower(), script.place(setting.span)
+    if name.startswith("spark."):
+        return
+    known = SETTINGS.get(name)
+    if known is None:
+        parameters = {"setting": setting.name, "suggestion": did_you_mean(setting.name, SETTINGS)}
+        yield Refusal("UNKNOWN_SETTING", parameters, place)
+    elif not known.accepts(setting.value.strip()):
+        parameters = {"argument": name, "value": setting.value, "reason": known.reason, "hint": known.hint}
+        yield Refusal("WRONG_ARGUMENT", parameters, place)

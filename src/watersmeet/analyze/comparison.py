@@ -1,0 +1,120 @@
+"""Comparisons of two columns and constants, brought into one form.
+
+``v1.a - v2.a + 10 >= 0`` and ``v2.a <= 10 + v1.a`` say the same: the one column is at least the other less a constant.
+Only sums are understood: a column on each side of the difference, each once, and any number of constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.analyze.event_time import Family
+from watersmeet.catalog import Amount
+from watersmeet.duration import DAY
+from watersmeet.plan.expressions import Expr
+
+Direction = Literal["=", ">", ">="]
+
+_TURNED = {"<": ">", "<=": ">="}
+_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``high + constants`` is equal to, greater than or at least ``low``."""
+
+    high: Expr
+    low: Expr
+    direction: Direction
+    constants: tuple[Amount, ...]
+
+    def constant(self, family: Family) -> int:
+        """The sum of the constants in the unit of the event times. A plain number is days for a DATE, as in Spark."""
+        return sum(c.value * (DAY if family == "date" and not c.is_interval else 1) for c in self.constants)
+
+    def misfit(self, family: Family) -> Amount | None:
+        """A constant that cannot be added to a time of that family."""
+        if family == "date":
+            return None
+        return next((c for c in self.constants if c.is_interval == (family == "integer")), None)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    plus: tuple[Expr, ...] = ()
+    minus: tuple[Expr, ...] = ()
+    constants: tuple[Amount, ...] = ()
+
+    def less(self, other: _Sum) -> _Sum:
+        return self.and_also(
+            _Sum(other.minus, other.plus, tuple(Amount(-c.value, c.is_interval) for c in other.constants))
+        )
+
+    def and_also(self, other: _Sum) -> _Sum:
+        return _Sum(self.plus + other.plus, self.minus + other.minus, self.constants + other.constants)
+
+
+def compare(expr: Expr) -> Comparison | None:
+    """The comparison of two columns that an expression is; None if it is something else.
+
+    >>> from watersmeet.plan.expressions import column
+    >>> ten = Expr("literal", text="10", value=10)
+    >>> a, b = column(("a",)), column(("b",))
+    >>> found = compare(Expr("<=", (b, Expr("+", (a, ten)))))
+    >>> found.high == a, found.low == b, found.direction, found.constant("integer")
+    (True, True, '>=', 10)
+    """
+    op, args = expr.op, expr.args
+    if op == "not" and args[0].op in _DENIED:
+        # NOT (a < b) is null where a < b is, and otherwise a >= b.
+        op, args = _DENIED[args[0].op], args[0].args
+    if op in _TURNED:
+        op, args = _TURNED[op], args[::-1]
+    if op not in ("=", ">", ">=") or len(args) != 2:
+        return None
+    left, right = (_sum(arg) for arg in args)
+    if left is None or right is None:
+        return None
+    difference = left.less(right)
+    if len(difference.plus) != 1 or len(difference.minus) != 1:
+        return None
+    return Comparison(difference.plus[0], difference.minus[0], op, difference.constants)
+
+
+def _sum(expr: Expr) -> _Sum | None:
+    match expr.op:
+        case "column":
+            return _Sum(plus=(expr,))
+        case "literal" | "interval":
+            # True is an int to Python, but not to SQL.
+            is_whole = isinstance(expr.value, int) and not isinstance(expr.value, bool)
+            return _Sum(constants=(Amount(int(expr.value or 0), expr.op == "interval"),)) if is_whole else None
+        case "negate":
+            inner = _sum(expr.args[0])
+            return None if inner is None else _Sum().less(inner)
+        case "+" | "-" | "*":
+            first, *rest = (_sum(arg) for arg in expr.args)
+            for other in rest:
+                if first is None or other is None:
+                    return None
+                first = _product(first, other) if expr.op == "*" else _added(first, other, expr.op)
+            return first
+        case _:
+            return None
+
+
+def _added(a: _Sum, b: _Sum, op: str) -> _Sum:
+    return a.and_also(b) if op == "+" else a.less(b)
+
+
+def _product(a: _Sum, b: _Sum) -> _Sum | None:
+    """The product of constants, such as ``2 * INTERVAL 1 HOUR``."""
+    if a.plus or a.minus or b.plus or b.minus or len(a.constants) != 1 or len(b.constants) != 1:
+        return None
+    (x,), (y,) = a.constants, b.constants
+    return (
+        None
+        if x.is_interval and y.is_interval
+        else _Sum(constants=(Amount(x.value * y.value, x.is_interval or y.is_interval),))
+    )

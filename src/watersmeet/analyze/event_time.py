@@ -1,0 +1,89 @@
+"""Event times: which types can be one, which columns of a relation are one, which amounts fit them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.catalog import Amount, Source
+from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, TimeColumn
+
+Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
+"""Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
+
+_FAMILIES: dict[str, Family] = {
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_LTZ": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+    "DATE": "date",
+    "TINYINT": "integer",
+    "BYTE": "integer",
+    "SMALLINT": "integer",
+    "SHORT": "integer",
+    "INT": "integer",
+    "INTEGER": "integer",
+    "BIGINT": "integer",
+    "LONG": "integer",
+}
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """A watermarked column of a relation, with its type."""
+
+    column: TimeColumn
+    type: str
+    family: Family
+
+    def __str__(self) -> str:
+        return str(self.column)
+
+
+def family_of(type: str) -> Family | None:
+    """The family of an event time of that type; None if it cannot be one.
+
+    >>> family_of("bigint"), family_of("STRING")
+    ('integer', None)
+    """
+    return _FAMILIES.get(type.strip().upper())
+
+
+def fits(amount: Amount, family: Family) -> bool:
+    """True if a time of that family can lag behind or lie within that amount."""
+    return amount.is_interval == (family != "integer")
+
+
+def wrong_unit(amount: Amount) -> str:
+    """Why an amount does not fit a time."""
+    if amount.is_interval:
+        return "an integer event time is counted in plain numbers"
+    return "a number without a unit"
+
+
+def is_sound(source: Source) -> bool:
+    """True if the source is a known stream and each of its watermarks is a promise about an event time."""
+    return (
+        bool(source.fields)
+        and source.kind == "stream"
+        and all(
+            (column := source.field(mark.column)) and (family := family_of(column.type)) and fits(mark.lag, family)
+            for mark in source.watermarks
+        )
+    )
+
+
+def scans_of(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
+    """The scans of a relation from left to right."""
+    if isinstance(relation, AnalyzedScan):
+        return (relation,)
+    return scans_of(relation.left) + scans_of(relation.right)
+
+
+def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
+    """The watermarked columns of a relation from left to right."""
+    return tuple(
+        EventTime(TimeColumn(scan.alias, column.name), column.type, family)
+        for scan in scans_of(relation)
+        for mark in scan.source.watermarks
+        if (column := scan.source.field(mark.column)) and (family := family_of(column.type))
+    )

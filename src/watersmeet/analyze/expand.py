@@ -1,0 +1,88 @@
+"""The pass that turns the projection into the columns of the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.resolve import is_resolved
+from watersmeet.analyze.scope import Shown, show
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.plan.analyzed import Output
+from watersmeet.plan.explain import expression_in_words
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Item, Star, scans
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the result whose name may still change: ``alias`` goes before it if others have the same name."""
+
+    name: str
+    expr: Expr
+    span: Span
+    alias: str | None = None
+
+
+def expand(draft: Draft) -> Draft:
+    """The draft with its outputs. Names that clash get their alias before them, unless AS gave them."""
+    refusals, columns = list[Refusal](), list[_Column]()
+    for item in draft.query.items:
+        if isinstance(item, Item):
+            columns += [_named(draft, item)] if is_resolved(item.expr) else []
+        elif item.alias is not None and draft.scope.alias(item.alias) is None:
+            suggestion = did_you_mean(item.alias, draft.scope.sources)
+            refusals.append(draft.refusal("UNKNOWN_SOURCE", item.span, source=item.alias, suggestion=suggestion))
+        else:
+            columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _shown(draft, item)]
+    told_apart = _told_apart(columns)
+    outputs = tuple(Output(column.name, column.expr) for column in told_apart)
+    return replace(draft, outputs=outputs).refusing([*refusals, *_duplicates(draft, told_apart)])
+
+
+def _shown(draft: Draft, star: Star) -> tuple[Shown, ...]:
+    if star.alias is None:
+        return draft.scope.columns
+    alias = draft.scope.alias(star.alias)
+    assert alias is not None, "an unknown alias has been refused"
+    source = draft.scope.sources[alias]
+    return tuple(shown for field in source.fields if (shown := show(alias, source, field.name)))
+
+
+def _named(draft: Draft, item: Item) -> _Column:
+    expr = item.expr
+    if item.name is not None:
+        return _Column(item.name, expr, expr.span)
+    if expr.op == "column":
+        [ref] = expr.refs
+        return _Column((ref.name, *ref.path)[-1], expr, expr.span, ref.source)
+    written = draft.script.text[expr.span.start : expr.span.end] if expr.span != NOWHERE else ""
+    return _Column(written or expression_in_words(expr), expr, expr.span)
+
+
+def _told_apart(columns: list[_Column]) -> list[_Column]:
+    owners = {(column.name.lower(), column.alias) for column in columns}
+    clashes = Counter(name for name, _ in owners)
+    return [
+        replace(column, name=f"{column.alias}_{column.name}")
+        if column.alias is not None and clashes[column.name.lower()] > 1
+        else column
+        for column in columns
+    ]
+
+
+def _duplicates(draft: Draft, columns: list[_Column]) -> list[Refusal]:
+    if len(draft.scope.sources) < len(scans(draft.query.relation)):
+        # Two sources under one alias have been refused, and all their columns would follow.
+        return []
+    refusals, seen = list[Refusal](), dict[str, _Column]()
+    for column in columns:
+        before = seen.setdefault(column.name.lower(), column)
+        if before is not column:
+            hint = f"name one of them, for example `AS {column.name}_2`."
+            shown = f"`{expression_in_words(before.expr)}`"
+            refusal = draft.refusal("DUPLICATE_NAME", column.span, name=column.name, before=shown, hint=hint)
+            refusals.append(refusal)
+    return refusals

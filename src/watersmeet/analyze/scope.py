@@ -1,0 +1,151 @@
+"""The names an expression can mention, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from watersmeet.analyze.struct_type import fields_inside
+from watersmeet.catalog import Source
+from watersmeet.errors import did_you_mean
+from watersmeet.plan.expressions import Expr, Reference, column, quote
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column that ``*`` shows: its name, the alias it belongs to and the expression that gives it.
+
+    The column of USING is shown once, whichever side has its value.
+    """
+
+    name: str
+    alias: str
+    type: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A name that means nothing, or too much: the condition that refuses it and its parameters."""
+
+    condition: str
+    parameters: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its."""
+
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
+    columns: tuple[Shown, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every source is known."""
+        return all(source.fields for source in self.sources.values())
+
+    def beside(self, other: Scope) -> Scope:
+        """The names of both."""
+        return Scope({**self.sources, **other.sources}, self.columns + other.columns)
+
+    def alias(self, name: str) -> str | None:
+        """The alias as its author spelled it."""
+        return next((alias for alias in self.sources if alias.lower() == name.lower()), None)
+
+    def named(self, name: str) -> tuple[Shown, ...]:
+        """The columns of that name."""
+        return tuple(shown for shown in self.columns if shown.name.lower() == name.lower())
+
+    def find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
+        """What a name means. None: nothing is known, because a source is unknown and refused as such.
+
+        An alias goes before a column with fields, as in Spark.
+        """
+        first, *rest = parts
+        alias = self.alias(first) if rest else None
+        if alias is not None:
+            shown = show(alias, self.sources[alias], rest[0])
+            if shown is not None:
+                return _inside(shown, rest[1:])
+            if not self.sources[alias].fields:
+                return None
+        candidates = self.named(first)
+        if len(candidates) > 1:
+            return _ambiguous(parts, candidates)
+        if candidates:
+            return _inside(candidates[0], rest)
+        return self._missing(first, rest, alias) if self.is_whole or alias else None
+
+    def _missing(self, first: str, rest: list[str], alias: str | None) -> Miss:
+        dotted = ".".join([first, *rest])
+        if alias is not None:
+            source = self.sources[alias]
+            suggestion = did_you_mean(rest[0], [f.name for f in source.fields])
+            return _unknown(dotted, f"in {source.name}", suggestion)
+        where = f"in {' or '.join(dict.fromkeys(s.name for s in self.sources.values()))}"
+        called = next((a for a, s in self.sources.items() if rest and s.name.lower() == first.lower()), None)
+        if called:
+            return _unknown(dotted, where, f"`{first}` is called `{called}` here: write `{called}.{'.'.join(rest)}`.")
+        known = self.sources if rest else [shown.name for shown in self.columns]
+        return _unknown(dotted, where, did_you_mean(first, known))
+
+
+def scope_of(alias: str, source: Source) -> Scope:
+    """The names of one source."""
+    return Scope({alias: source}, tuple(s for f in source.fields if (s := show(alias, source, f.name))))
+
+
+def show(alias: str, source: Source, name: str) -> Shown | None:
+    """A column of a source, spelled as it was declared."""
+    found = source.field(name)
+    if found is None:
+        return None
+    leaf = column((alias, found.name))
+    ref = replace(leaf.refs[0], source=alias, name=found.name)
+    return Shown(found.name, alias, found.type, replace(leaf, refs=(ref,)))
+
+
+def coalesced(left: Expr, right: Expr) -> Expr:
+    """The first of two columns that is not null."""
+    shell = Expr("other", text="coalesce(?, ?)")
+    return splice(shell, [(Reference((), 9, 10), left), (Reference((), 12, 13), right)])
+
+
+def splice(leaf: Expr, replacements: Iterable[tuple[Reference, Expr]]) -> Expr:
+    """A leaf with stretches of its text replaced by other leaves, whose references it takes over."""
+    text, refs, position = "", list[Reference](), 0
+    for ref, other in sorted(replacements, key=lambda pair: pair[0].start):
+        text += leaf.text[position : ref.start]
+        refs += [replace(r, start=r.start + len(text), end=r.end + len(text)) for r in other.refs]
+        text += other.text
+        position = ref.end
+    return replace(leaf, text=text + leaf.text[position:], refs=tuple(refs))
+
+
+def _inside(shown: Shown, path: list[str]) -> Expr | Miss:
+    within, spelled = shown.type, list[str]()
+    for part in path:
+        fields = fields_inside(within)
+        if fields is None:
+            spelled.append(part)
+            continue
+        inner = next((f for f in fields if f.name.lower() == part.lower()), None)
+        if inner is None:
+            outer = ".".join((shown.alias, shown.name, *spelled))
+            hint = did_you_mean(part, [f.name for f in fields]) if fields else f"`{outer}` is of type {within}."
+            return _unknown(f"{outer}.{part}", f"inside `{outer}`", hint)
+        within = inner.type
+        spelled.append(inner.name)
+    if len(shown.expr.refs) == 1:
+        return replace(shown.expr, refs=(replace(shown.expr.refs[0], path=tuple(spelled)),))
+    return replace(shown.expr, text=shown.expr.text + "".join(f".{quote(part)}" for part in spelled))
+
+
+def _unknown(name: str, where: str, suggestion: str) -> Miss:
+    return Miss("UNKNOWN_COLUMN", {"column": name, "where": where, "suggestion": suggestion})
+
+
+def _ambiguous(parts: tuple[str, ...], candidates: tuple[Shown, ...]) -> Miss:
+    sources = " or ".join(f"`{shown.alias}`" for shown in candidates)
+    example = ".".join((candidates[0].alias, *parts))
+    return Miss("AMBIGUOUS_COLUMN", {"column": ".".join(parts), "sources": sources, "example": example})

@@ -1,0 +1,111 @@
+"""The pass that takes the condition of every join apart: keys, parts over one side, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from watersmeet.analyze.draft import Draft
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, Warned, aliases
+from watersmeet.plan.explain import expression_in_words
+from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
+
+EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
+"""What can be evaluated across the sides while rows meet. Whatever is over one side, Spark evaluates before."""
+
+
+def split_condition(draft: Draft) -> Draft:
+    """The draft with the condition of each join in its parts."""
+    if draft.relation is None:
+        return draft
+    relation = _split(draft.relation)
+    joins = tuple(_joins(relation))
+    refusals = [refusal for join in joins for refusal in _check_residual(draft, join)]
+    # A join whose condition could not be resolved has no key either, but that is not what its author should hear.
+    warnings = [] if draft.refusals else [warned for join in joins for warned in _check_keys(draft, join)]
+    return replace(draft, relation=relation).refusing(refusals).warning(warnings)
+
+
+def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
+    if isinstance(relation, AnalyzedScan):
+        return relation
+    left, right = frozenset(aliases(relation.left)), frozenset(aliases(relation.right))
+    keys, left_only, right_only = list(relation.keys), list[Expr](), list[Expr]()
+    residual = list[Expr]()
+    for part in relation.residual:
+        key = _key(part, left, right)
+        if key is not None:
+            keys.append(key)
+        elif not part.sources:
+            # A constant holds for every row of both sides or for none, and which side is preserved must not matter.
+            left_only.append(part)
+            right_only.append(part)
+        elif part.sources <= left:
+            left_only.append(part)
+        elif part.sources <= right:
+            right_only.append(part)
+        else:
+            residual.append(part)
+    return replace(
+        relation,
+        left=_split(relation.left),
+        right=_split(relation.right),
+        keys=tuple(keys),
+        left_only=tuple(left_only),
+        right_only=tuple(right_only),
+        residual=tuple(residual),
+    )
+
+
+def _key(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, Expr] | None:
+    if part.op != "=":
+        return None
+    a, b = part.args
+    if not a.sources or not b.sources:
+        return None
+    if a.sources <= left and b.sources <= right:
+        return a, b
+    if b.sources <= left and a.sources <= right:
+        return b, a
+    return None
+
+
+def _joins(relation: AnalyzedRelation) -> Iterator[AnalyzedJoin]:
+    if isinstance(relation, AnalyzedJoin):
+        yield from _joins(relation.left)
+        yield from _joins(relation.right)
+        yield relation
+
+
+def _check_residual(draft: Draft, join: AnalyzedJoin) -> Iterator[Refusal]:
+    if join.kind == "inner":
+        # Spark evaluates it on the joined rows: whether a pair meets decides nothing else.
+        return
+    left, right = aliases(join.left), aliases(join.right)
+    for part in join.residual:
+        for expr in _not_evaluated(part, frozenset(left), frozenset(right)):
+            yield draft.refusal(
+                "UNSUPPORTED_CONDITION",
+                expr.span if expr.span.end else part.span,
+                kind=join.kind.upper(),
+                condition=expression_in_words(part),
+                cause=f"an expression over both {draft.names_of(left)} and {draft.names_of(right)}",
+                hint="compare an expression over one side with an expression over the other, or use an INNER JOIN.",
+            )
+
+
+def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> Iterator[Expr]:
+    if expr.sources <= left or expr.sources <= right:
+        return
+    if expr.op not in EVALUATED:
+        yield expr
+    for arg in expr.args:
+        yield from _not_evaluated(arg, left, right)
+
+
+def _check_keys(draft: Draft, join: AnalyzedJoin) -> Iterator[Warned]:
+    if not join.keys:
+        left, right = (draft.names_of(aliases(side)) for side in (join.left, join.right))
+        message = f"No equality joins {left} with {right}, so all their rows meet in one shard, on one core."
+        yield Warned(message, join.span)

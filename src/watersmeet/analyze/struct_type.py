@@ -1,0 +1,44 @@
+"""The fields inside a type of Spark's DDL."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Field
+
+
+def fields_inside(type: str) -> tuple[Field, ...] | None:
+    """The fields of a STRUCT, nothing for a plain type, None where only Spark can tell (arrays, maps, variants).
+
+    >>> fields_inside("STRUCT<city: STRING, geo: STRUCT<x: INT, y: INT>>")[1].type
+    'STRUCT<x: INT, y: INT>'
+    >>> fields_inside("BIGINT")
+    ()
+    """
+    word = type.strip().upper()
+    if word.startswith(("ARRAY", "MAP", "VARIANT")) or word == "":
+        return None
+    if not word.startswith("STRUCT"):
+        return ()
+    inner = type.strip()[len("STRUCT") :].strip()
+    return tuple(_field(part) for part in _split(inner[1:-1]))
+
+
+def _field(text: str) -> Field:
+    if text.startswith("`"):
+        end = text.index("`", 1)
+        return Field(text[1:end], _type(text[end + 1 :]))
+    end = next((i for i, letter in enumerate(text) if letter in ": "), len(text))
+    return Field(text[:end], _type(text[end:]))
+
+
+def _type(text: str) -> str:
+    return text.strip().removeprefix(":").strip()
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = list[str](), 0, 0
+    for i, letter in enumerate(text):
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    return [*parts, text[start:].strip()] if text.strip() else []

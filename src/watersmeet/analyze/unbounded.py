@@ -1,0 +1,195 @@
+"""Refusals of joins whose state nothing bounds, in the words of their author."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from watersmeet.analyze.comparison import compare
+from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.event_time import EventTime, event_times, family_of
+from watersmeet.catalog import NOWHERE, Field, Source
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, aliases
+from watersmeet.plan.explain import expression_in_words
+from watersmeet.plan.expressions import COMPARISONS, Expr
+from watersmeet.plan.nodes import Join
+
+Cause = Literal["nothing", "one direction", "or", "not constant", "distinct"]
+"""Why a direction has no bound: nothing compares the times, or what compares them is no bound."""
+
+
+def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
+    """The sides that have no watermark. A side that is a join itself has been refused where its own sides were."""
+    if draft.inputs == "batches" and join.within is None:
+        # A bound in ON would have named the event time; WITHIN leaves open which column it is.
+        return []
+    return [
+        draft.refusal(
+            "MISSING_WATERMARK",
+            join.span,
+            **_names(draft, joined),
+            side=draft.name_of(side.alias),
+            hint=_watermark_hint(side, _compared(join, side.alias)),
+        )
+        for side in (joined.left, joined.right)
+        if isinstance(side, AnalyzedScan) and not side.source.watermarks
+    ]
+
+
+def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
+    """The sides of which WITHIN cannot tell the event time."""
+    if join.within is None:
+        return []
+    left, right = event_times(joined.left), event_times(joined.right)
+    return [
+        draft.refusal(
+            "WITHIN_NEEDS_ONE_TIME",
+            join.within.span,
+            side=draft.names_of(aliases(side)),
+            columns=listed([str(time) for time in times]),
+            example=_between(left[0], right[0]),
+        )
+        for side, times in ((joined.left, left), (joined.right, right))
+        if len(times) > 1 and left and right
+    ]
+
+
+def unbounded(draft: Draft, joined: AnalyzedJoin) -> list[Refusal]:
+    """The refusal of a join that lacks a bound in one direction or both."""
+    left, right = aliases(joined.left), aliases(joined.right)
+    bounded = {bound.column.alias for bound in joined.bounds}
+    kept = [side for side in (left, right) if not bounded.intersection(side)]
+    if not kept:
+        return []
+    cause, part = _cause(joined)
+    return [
+        draft.refusal(
+            "UNBOUNDED_STATE",
+            joined.span,
+            **_names(draft, joined),
+            unbounded=draft.names_of(alias for side in kept for alias in side),
+            cause=_label(joined, cause, part, is_left=kept[0] == left),
+            hint=_hint(joined, cause, is_left=kept[0] == left, is_both=len(kept) == 2),
+        )
+    ]
+
+
+def _names(draft: Draft, joined: AnalyzedJoin) -> dict[str, str]:
+    left, right = (draft.names_of(aliases(side)) for side in (joined.left, joined.right))
+    return {"kind": joined.kind.upper(), "left": left, "right": right}
+
+
+def _cause(joined: AnalyzedJoin) -> tuple[Cause, Expr | None]:
+    left, right = ({t.column for t in event_times(side)} for side in (joined.left, joined.right))
+    for part in joined.residual:
+        columns = {(ref.source, ref.name) for ref in part.references}
+        if not all(any((t.alias, t.name) in columns for t in side) for side in (left, right)):
+            continue
+        if part.op == "<=>":
+            return "distinct", part
+        if part.op not in COMPARISONS and any(compare(inner) for inner in _inside(part)):
+            return "or", part
+        if part.op in ("=", "<", "<=", ">", ">="):
+            return "not constant", part
+    return ("one direction" if joined.bounds else "nothing"), None
+
+
+def _inside(expr: Expr) -> Iterator[Expr]:
+    for arg in expr.args:
+        yield arg
+        yield from _inside(arg)
+
+
+def _label(joined: AnalyzedJoin, cause: Cause, part: Expr | None, *, is_left: bool) -> str:
+    left, right = _spoken(joined.left), _spoken(joined.right)
+    match cause:
+        case "nothing":
+            return f"no bound between {left} and {right}"
+        case "one direction":
+            pair = _pair(joined)
+            left, right = (str(time) for time in pair) if pair else (left, right)
+            return f"only one direction: {right} may be any time {'after' if is_left else 'before'} {left}"
+        case "or":
+            return f"bounds between {left} and {right} only inside OR, where none of them always holds"
+        case "not constant":
+            shown = expression_in_words(part) if part else ""
+            return f"the bound between {left} and {right} is not constant: {shown}"
+        case "distinct":
+            return f"IS NOT DISTINCT FROM lets rows without {left} and {right} meet at any time"
+
+
+def _hint(joined: AnalyzedJoin, cause: Cause, *, is_left: bool, is_both: bool) -> str:
+    pair = _pair(joined)
+    if pair is None:
+        return "add a bound on the event times, for example `WITHIN 5 MINUTES`."
+    left, right = pair
+    hour = "60" if left.family == "integer" else "1" if left.family == "date" else "INTERVAL 1 HOUR"
+    direction = f"{right} <= {left} + {hour}" if is_left else f"{right} >= {left} - {hour}"
+    is_single = all(len(event_times(side)) == 1 for side in (joined.left, joined.right))
+    bound = f"WITHIN {_minutes(left)}" if is_single else f"AND {_between(left, right)}"
+    match cause:
+        case "distinct":
+            return f"write `{left} = {right}`."
+        case "nothing":
+            return f"add a bound, for example `{bound}`."
+        case "or":
+            return f"add a bound beside it, for example `{bound}`."
+        case "one direction":
+            return f"add `AND {direction}`."
+        case "not constant":
+            return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
+
+
+def _pair(joined: AnalyzedJoin) -> tuple[EventTime, EventTime] | None:
+    """The times that a bound would most likely compare: those of the bound there is, else two of one family."""
+    bounded = {column for bound in joined.bounds for column in (bound.column, bound.other)}
+    pairs = [(a, b) for a in event_times(joined.left) for b in event_times(joined.right)]
+    likeness = [(a.column in bounded and b.column in bounded, a.family == b.family) for a, b in pairs]
+    return pairs[likeness.index(max(likeness))] if pairs else None
+
+
+def _spoken(side: AnalyzedRelation) -> str:
+    times = event_times(side)
+    return listed([str(time) for time in times] or aliases(side), "or")
+
+
+def _minutes(time: EventTime) -> str:
+    return "300" if time.family == "integer" else "5 DAYS" if time.family == "date" else "5 MINUTES"
+
+
+def _between(left: EventTime, right: EventTime) -> str:
+    amount = _minutes(left) if left.family == "integer" else f"INTERVAL {_minutes(left)}"
+    return f"{right} BETWEEN {left} - {amount} AND {left} + {amount}"
+
+
+def _compared(join: Join, alias: str) -> list[str]:
+    """The columns of a side that ON mentions, those under inequalities first."""
+    refs = [ref for ref in (join.on.references if join.on else ()) if ref.source == alias]
+    return [ref.name for ref in refs]
+
+
+def _watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
+    source = side.source
+    column = _likely_time(source, compared)
+    if source.span == NOWHERE:
+        name = column.name if column and family_of(column.type) != "integer" else "event_time"
+        return f'call `.withWatermark("{name}", "5 seconds")` on the DataFrame {source.name}.'
+    if column is None:
+        return f"add a TIMESTAMP column to {source.name}, and `WATERMARK FOR` it."
+    family = family_of(column.type)
+    lag = "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
+    return f"add `WATERMARK FOR {column.name} AS {column.name} - {lag}` to the columns of {source.name}."
+
+
+def _likely_time(source: Source, compared: list[str]) -> Field | None:
+    """A timestamp that the condition mentions, a timestamp, a date, or an integer that the condition mentions."""
+
+    def likelihood(field: Field) -> tuple[bool, bool, bool]:
+        family = family_of(field.type)
+        return family != "integer", field.name in compared, family != "date"
+
+    fields = [f for f in source.fields if (family := family_of(f.type)) and (family != "integer" or f.name in compared)]
+    # Of integers the last one mentioned: keys are written before times.
+    fields.sort(key=lambda field: compared.index(field.name) if field.name in compared else -1, reverse=True)
+    return max(fields, key=likelihood, default=None)

@@ -1,0 +1,203 @@
+"""What can be typed: every command with its options and its help. What a command does is in the module of its name.
+
+Those modules are imported when their command runs: ``--help``, ``check`` and ``explain`` never load Spark.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from watersmeet.cli.failure import Format, reported
+from watersmeet.version import __version__
+
+app = typer.Typer(
+    name="watersmeet",
+    help="Join streams with SQL on Spark. A query is refused before it runs, or it runs in bounded state.",
+    epilog="Start here: watersmeet demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+class Executor(StrEnum):
+    """What runs a case: ``spark``, or ``kernel`` in this process without a JVM."""
+
+    spark = "spark"
+    kernel = "kernel"
+
+
+ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A project's folder or a .sql file.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", help="Spark's master, for example local[2].", metavar="URL")
+]
+RemoteOption = Annotated[str | None, typer.Option("--remote", help="A Spark Connect server, sc://host.", metavar="URL")]
+ConfOption = Annotated[
+    list[str] | None, typer.Option("--conf", help="A setting of Spark; may be repeated.", metavar="NAME=VALUE")
+]
+PackagesOption = Annotated[
+    str | None, typer.Option("--packages", help="Maven coordinates, with commas between.", metavar="LIST")
+]
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"watersmeet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def watersmeet(
+    context: typer.Context,
+    debug: Annotated[bool, typer.Option("--debug", help="Show stack traces.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Join streams with SQL on Spark. A query is refused before it runs, or it runs in bounded state."""
+    context.obj = debug
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")] = Path(),
+) -> None:
+    """Write a small project that runs: a query, its data and a case.
+
+    \b
+    Example:
+      watersmeet init shop
+      watersmeet run shop --end
+    """
+    with reported(context):
+        from watersmeet.cli.init import init_project
+
+        init_project(folder)
+
+
+@app.command()
+def check(context: typer.Context, path: ProjectPath = Path(), format: FormatOption = Format.text) -> None:
+    """Say whether every query may run, and if not, why. Needs no Spark.
+
+    \b
+    Example:
+      watersmeet check shop
+      watersmeet check query.sql --format json
+    """
+    with reported(context, format):
+        from watersmeet.cli.check import check_project
+
+        check_project(path, format)
+
+
+@app.command()
+def explain(context: typer.Context, path: ProjectPath = Path(), format: FormatOption = Format.text) -> None:
+    """Show how every query would run. Needs no Spark.
+
+    The plan with its keys, both time bounds, how long each side is kept, the operator and why.
+
+    \b
+    Example:
+      watersmeet explain shop/sql/join.sql
+    """
+    with reported(context, format):
+        from watersmeet.cli.check import explain_project
+
+        explain_project(path, format)
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then stop.")] = False,
+    end: Annotated[bool, typer.Option("--end", help="Process what is there and declare the input finished.")] = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
+
+    \b
+    Example:
+      watersmeet run shop
+      watersmeet run shop --once --conf spark.driver.memory=4g
+      watersmeet run query.sql --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0
+    """
+    with reported(context, format):
+        if once and end:
+            raise typer.BadParameter("--once and --end exclude each other")
+        from watersmeet.cli.run import Cluster, run_project
+
+        cluster = Cluster.of(master, remote, conf or [], packages)
+        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format)
+
+
+@app.command()
+def test(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")],
+    on: Annotated[
+        Executor, typer.Option("--on", help="Spark, or the kernels alone: milliseconds, no JVM.")
+    ] = Executor.spark,
+    master: MasterOption = None,
+) -> None:
+    """Run cases: batches of rows in, the rows that must come out.
+
+    Exits with 0 if all passed, 1 if some failed, 2 if a file could not be read.
+
+    \b
+    Example of a case:
+      name: an order without a delivery is padded
+      sql: |
+        CREATE STREAM l (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+        CREATE STREAM r (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+        SELECT STREAM l.id, r.t FROM l LEFT JOIN r WITHIN 4 ON l.id = r.id;
+      batches:
+      - in: {l: [[1, 5], [2, 6]], r: [[1, 8]]}
+        out: [[1, 8]]
+      - marks: {r: 20}
+        out: [[2, null]]
+
+    \b
+    Example:
+      watersmeet test shop/cases --on kernel
+    """
+    with reported(context):
+        from watersmeet.cli.cases import run_cases
+
+        run_cases(paths, on.value, master)
+
+
+@app.command()
+def demo(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the demo's project is written.")] = Path(
+        "watersmeet-demo"
+    ),
+    master: MasterOption = None,
+    conf: ConfOption = None,
+) -> None:
+    """Join two made-up streams, on Spark, as they arrive.
+
+    Orders and deliveries keep arriving for some seconds. At the end the result is compared with the truth.
+
+    \b
+    Example:
+      watersmeet demo
+      watersmeet explain watersmeet-demo
+    """
+    with reported(context):
+        from watersmeet.cli.demo import run_demo
+        from watersmeet.cli.run import Cluster
+
+        run_demo(folder, Cluster.of(master, None, conf or [], None))

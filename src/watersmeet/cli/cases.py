@@ -1,0 +1,72 @@
+"""``test``: run case files and show which did not give what they say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from watersmeet.cli.failure import exit_code
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.testing.case import Case, read_case
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Verdict = Literal["passed", "failed", "not run", "unreadable"]
+"""``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
+
+EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}
+
+
+def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
+    """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
+    files = [file for path in paths for file in case_files(path)]
+    spark = _session(master) if on == "spark" else None
+    verdicts: Counter[Verdict] = Counter(_judge(file, on, spark) for file in files)
+    typer.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
+    raise typer.Exit(max(map(EXIT_CODES.__getitem__, verdicts)))
+
+
+def case_files(path: Path) -> list[Path]:
+    """The case files that a path stands for: itself, or all of a folder."""
+    if not path.exists():
+        raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file or a folder of them, such as `cases`.")
+    found = sorted(file for file in path.rglob("*.y*ml") if file.name != "watersmeet.yml") if path.is_dir() else [path]
+    if not found:
+        raise refuse("WRONG_CASE", path=path, reason="the folder holds no .yaml file")
+    return found
+
+
+def _session(master: str | None) -> SparkSession:
+    from watersmeet.spark.session import session
+
+    return session(master)
+
+
+def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> Verdict:
+    try:
+        case = read_case(file)
+        differences = _run(case, on, spark)
+    except WatersmeetError as error:
+        if error.getCondition() == "NEEDS_SPARK":
+            typer.echo(f"not run     {file}: {error.refusals[0].message}")
+            return "not run"
+        verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
+        typer.echo(f"{verdict:<11} {file}\n{error}")
+        return verdict
+    if differences:
+        typer.echo(f"failed      {file}: {case.name}")
+        typer.echo("\n".join(differences))
+        return "failed"
+    typer.echo(f"passed      {file}: {case.name}")
+    return "passed"
+
+
+def _run(case: Case, on: Literal["spark", "kernel"], spark: SparkSession | None) -> list[str]:
+    """The differences between what the case says and what came out."""
+    from watersmeet.testing.run_case import run_case
+
+    return run_case(case, on, spark)

@@ -1,0 +1,71 @@
+"""``check`` and ``explain``: what may be said of queries without running them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import typer
+
+from watersmeet.cli.failure import Format
+from watersmeet.cli.script import Opened, open_script
+from watersmeet.errors import Place
+from watersmeet.physical import join_plans, plan_query
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery
+from watersmeet.plan.explain import Remarks, query_as_json, render_query
+
+
+def check_project(path: Path, format: Format) -> None:
+    """Print that all queries may run, with what their author should know."""
+    opened = open_script(path)
+    warnings = _warnings(opened)
+    if format is Format.json:
+        typer.echo(
+            json.dumps({"queries": len(opened.queries), "warnings": [_as_json(*warning) for warning in warnings]})
+        )
+        return
+    for message, place in warnings:
+        where = f"{place.name}:{place.line}:{place.column}: " if place else ""
+        typer.echo(f"{where}note: {message}")
+    count = len(opened.queries)
+    typer.echo(
+        f"{opened.project.script_name}: {count} {'query' if count == 1 else 'queries'} can run, in bounded state."
+    )
+
+
+def explain_project(path: Path, format: Format) -> None:
+    """Print the plan of every query."""
+    opened = open_script(path)
+    if format is Format.json:
+        typer.echo(json.dumps([query_as_json(query, operator_of(query)) for query in opened.queries], indent=2))
+    else:
+        typer.echo("\n\n".join(render_query(query, operator_of(query)) for query in opened.queries))
+
+
+def operator_of(query: AnalyzedQuery) -> Remarks:
+    """What to say about each join of a query besides: the operator that was chosen, and why."""
+    plans = join_plans(plan_query(query).relation)
+
+    def remarks(join: AnalyzedJoin) -> list[tuple[str, str]]:
+        plan = next(plan for plan in plans if plan.analyzed is join)
+        return [("operator", _in_words(type(plan.operator).__name__)), *(("why", reason) for reason in plan.why)]
+
+    return remarks
+
+
+def _in_words(name: str) -> str:
+    """``IntervalJoin`` as people say it: interval join."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
+
+
+def _warnings(opened: Opened) -> list[tuple[str, Place | None]]:
+    return [
+        (warned.message, opened.project.in_file(opened.script.place(warned.span)))
+        for query in opened.queries
+        for warned in query.warnings
+    ]
+
+
+def _as_json(message: str, place: Place | None) -> dict[str, object]:
+    return {"message": message, "place": place and {"file": place.name, "line": place.line, "column": place.column}}

@@ -1,0 +1,159 @@
+"""``demo``: two made-up streams that keep arriving, joined on local Spark, and the result beside the truth."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from watersmeet.cli.failure import Format
+from watersmeet.cli.init import copy_folder
+from watersmeet.cli.progress import Board
+from watersmeet.cli.run import Cluster, interruptible, run_opened, storage_folder
+from watersmeet.cli.script import open_script
+from watersmeet.demo.streams import Streams, Truth, make_streams
+from watersmeet.demo.writer import Writer, prepare_folders
+from watersmeet.errors import refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+    from watersmeet.observe.progress import Progress
+
+SQL = "sql/delivered.sql"
+OUTPUT = "output/delivered"
+SECONDS = 12.0
+"""How long the files keep arriving."""
+
+
+class _AllRead(Exception):  # noqa: N818 - not an error: the run has read everything that was written
+    """Ends the run that follows the arriving files."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came out: the pairs of order and delivery, some rows to look at, and how many rows were dropped as late."""
+
+    pairs: Counter[tuple[int, int | None]]
+    samples: tuple[Row, ...]
+    late: int
+
+
+def run_demo(folder: Path, cluster: Cluster) -> None:
+    """Write the demo's project, run it while its data arrives, and compare; exits with 1 if the truth is another."""
+    console = Console()
+    prepare_folder(folder)
+    streams = make_streams()
+    console.print(
+        f"Two streams arrive in {folder / 'data'}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
+        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours.\n"
+        "Starting Spark ..."
+    )
+    try:
+        with interruptible():
+            found = _run(folder, cluster, streams, console)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
+        return
+    is_right = show_result(found, streams.truth, console)
+    console.print(f"\nThe output lies in {folder / OUTPUT} (Parquet). Next:")
+    console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
+    console.print(
+        f"  edit {folder / SQL}, remove its storage and output, then run it again:\n"
+        f"    rm -r {folder / 'storage'} {folder / 'output'}; watersmeet run {folder} --end"
+    )
+    raise typer.Exit(0 if is_right else 1)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the demo's project anew; a folder with anything else in it, or an edited query, is left alone."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        written = files("watersmeet.demo").joinpath("folder", SQL).read_text("utf-8")
+        if not (folder / SQL).is_file():
+            hint = "name a new folder: `watersmeet demo DIR`."
+            raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not a folder of the demo", hint=hint)
+        if (folder / SQL).read_text("utf-8") != written:
+            hint = f"run your query with `watersmeet run {folder}`, or the demo elsewhere with `watersmeet demo DIR`."
+            raise refuse("FOLDER_NOT_EMPTY", path=folder / SQL, what="was edited", hint=hint)
+        for name in ("data", "storage", "output"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    copy_folder("watersmeet.demo", "folder", folder)
+    prepare_folders(folder / "data")
+
+
+def _run(folder: Path, cluster: Cluster, streams: Streams, console: Console) -> Found:
+    opened = open_script(folder)
+    storage = storage_folder(opened.project)
+    spark = cluster.session(opened.project, storage)
+    expected = streams.truth.orders + streams.truth.deliveries
+
+    class UntilAllRead(Board):
+        """Ends the first run with the batch that read the last row."""
+
+        def show(self, progress: Progress) -> None:
+            super().show(progress)
+            if self.rows_in >= expected and is_following:
+                raise _AllRead
+
+    with UntilAllRead(Format.text, console) as board, Writer(streams, folder / "data", SECONDS):
+        is_following = True
+        try:
+            run_opened(opened, spark, storage, "continuous", True, board)
+        except _AllRead:
+            is_following = False
+        # Continues from the checkpoint and declares the input finished, which closes every lifetime.
+        run_opened(opened, spark, storage, "end", True, board)
+    return _found(spark, folder, board.late)
+
+
+def _found(spark: SparkSession, folder: Path, late: int) -> Found:
+    rows: DataFrame = spark.read.parquet(str((folder / OUTPUT).absolute()))
+    pairs = Counter((row.order_id, row.delivery_id) for row in rows.select("order_id", "delivery_id").toLocalIterator())
+    samples = (
+        *rows.where("delivery_id IS NOT NULL").orderBy("order_id").take(5),
+        *rows.where("delivery_id IS NULL").orderBy("order_id").take(3),
+    )
+    return Found(pairs, tuple(samples), late)
+
+
+def show_result(found: Found, truth: Truth, console: Console) -> bool:
+    """Print samples, and the counts beside the truth; True if all agree and every single pair is the right one."""
+    console.print(_sample_table(found.samples))
+    matched = sum(count for (_, delivery), count in found.pairs.items() if delivery is not None)
+    counts = (
+        ("matched", matched, truth.matched),
+        ("padded", found.pairs.total() - matched, truth.padded),
+        ("late", found.late, truth.late),
+    )
+    table = Table("", "came out", "must come out", "", box=None, pad_edge=False)
+    for name, count, expected in counts:
+        table.add_row(name, f"{count:,}", f"{expected:,}", "[green]✓[/]" if count == expected else "[red]✗[/]")
+    console.print(table)
+    has_right_pairs = found.pairs == Counter(truth.pairs)
+    console.print("Every pair is the right one." if has_right_pairs else "[red]The pairs are not the right ones.[/]")
+    return has_right_pairs and all(count == expected for _, count, expected in counts)
+
+
+def _sample_table(samples: tuple[Row, ...]) -> Table:
+    table = Table(title="Some of the rows that came out", title_justify="left", box=None, pad_edge=False)
+    for name in ("order", "customer", "item", "amount", "ordered", "courier", "delivered"):
+        table.add_column(name)
+    for row in samples:
+        delivered = "NULL" if row.delivery_time is None else f"{row.delivery_time:%H:%M:%S}"
+        table.add_row(
+            str(row.order_id),
+            row.customer,
+            row.item,
+            str(row.amount),
+            f"{row.order_time:%H:%M:%S}",
+            row.courier or "NULL",
+            delivered,
+        )
+    return table

@@ -1,0 +1,130 @@
+"""``run``: the queries of a project on Spark, until they end or are stopped."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from watersmeet.cli.failure import Format
+from watersmeet.cli.progress import Board
+from watersmeet.cli.script import Opened, open_script
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.project import Project, absolute_path, resolve_paths
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Trigger = Literal["continuous", "available_now", "end"]
+"""``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where Spark runs and with which settings, as given on the command line."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict[str, str])
+    packages: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, master: str | None, remote: str | None, conf: Sequence[str], packages: str | None) -> Cluster:
+        """The cluster that options name; a setting that is not ``NAME=VALUE`` is a wrong option."""
+        if master and remote:
+            raise typer.BadParameter("--master and --remote exclude each other")
+        for setting in conf:
+            if "=" not in setting:
+                raise typer.BadParameter(f"--conf {setting}: write NAME=VALUE")
+        pairs = dict(setting.split("=", 1) for setting in conf)
+        return cls(master, remote, pairs, tuple(filter(None, (packages or "").split(","))))
+
+    def session(self, project: Project, storage: Path) -> SparkSession:
+        """A session with the settings of the project and, before them, those of the command line."""
+        from watersmeet.spark.session import session
+
+        conf = {**project.configuration, **self.conf}
+        spark = session(self.master, self.remote, conf, self.packages, log=storage / "spark.log")
+        if project.catalog:
+            spark.catalog.setCurrentCatalog(project.catalog)
+        if project.database:
+            spark.catalog.setCurrentDatabase(project.database)
+        return spark
+
+
+def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) -> None:
+    """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
+    opened = open_script(path)
+    storage = storage_folder(opened.project)
+    again = f"watersmeet run {path}"
+    board = Board(format)
+    try:
+        with interruptible():
+            spark = cluster.session(opened.project, storage)
+            with board:
+                run_opened(opened, spark, storage, trigger, cluster.remote is None, board)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
+        return
+    typer.echo(f"Done: {_outputs(opened)}. `{again}` continues with what arrives later.", err=True)
+
+
+def run_opened(
+    opened: Opened, spark: SparkSession, storage: Path, trigger: Trigger, is_local: bool, board: Board
+) -> None:
+    """Run what was opened; refusals have their places in the user's files."""
+    from watersmeet.spark.run import run_script
+
+    # A remote server has files of its own: there, relative paths are left to it.
+    script = resolve_paths(opened.script, opened.project.root) if is_local else opened.script
+    try:
+        run_script(script, spark=spark, storage=storage, trigger=trigger, on_progress=board.show)
+    except WatersmeetError as error:
+        raise opened.project.relocate(error) from error
+
+
+def storage_folder(project: Project) -> Path:
+    """Where the project's checkpoints lie, as a folder of this machine."""
+    location = absolute_path(project.storage, project.root).removeprefix("file://").removeprefix("file:")
+    if not location.startswith("/"):
+        hint = "name a folder, for example `storage: storage`."
+        raise refuse(
+            "WRONG_PROJECT", path=project.root, reason=f"`storage` is {location}, not a folder here", hint=hint
+        )
+    return Path(location)
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Let Ctrl-C and a polite kill raise KeyboardInterrupt.
+
+    Spark's own handler would cancel the running jobs first, and the queries would fail instead of stopping.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, interrupt) for number in wanted]
+    try:
+        yield
+    finally:
+        for number, handler in zip(wanted, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _outputs(opened: Opened) -> str:
+    wanted = [query.into for query in opened.queries]
+    sinks = [sink for sink in opened.script.sinks if sink.name in wanted]
+    places = [
+        f"{sink.name} is in {absolute_path(sink.options['path'], opened.project.root)}"
+        for sink in sinks
+        if "path" in sink.options
+    ]
+    return ", ".join(places) or "all queries have ended"

@@ -1,0 +1,1 @@
+"""The demo: made-up orders and deliveries whose join is known beforehand."""

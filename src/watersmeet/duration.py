@@ -1,0 +1,124 @@
+"""Lengths of time: text to microseconds and back.
+
+Months and years are no durations here: how long they last depends on where they start.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+MICROSECOND = 1
+MILLISECOND = 1_000
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+WEEK = 7 * DAY
+
+SPARK_UNITS = {
+    "microsecond": MICROSECOND, "millisecond": MILLISECOND, "second": SECOND, "minute": MINUTE,
+    "hour": HOUR, "day": DAY, "week": WEEK,
+    "microseconds": MICROSECOND, "milliseconds": MILLISECOND, "seconds": SECOND, "minutes": MINUTE,
+    "hours": HOUR, "days": DAY, "weeks": WEEK,
+}  # fmt: skip
+"""The units of Spark's interval literals that have a fixed length."""
+
+SHORT_UNITS = {"us": MICROSECOND, "ms": MILLISECOND, "s": SECOND, "m": MINUTE, "min": MINUTE, "h": HOUR, "d": DAY}
+"""The units that may stand right behind a number, as in ``5s``."""
+
+CALENDAR_UNITS = frozenset({"month", "months", "year", "years", "quarter", "quarters"})
+
+_UNITS = SPARK_UNITS | SHORT_UNITS
+_FIELDS = ("day", "hour", "minute", "second")
+_NUMBER = r"\d+(?:\.\d*)?|\.\d+"
+_PART = re.compile(rf"\s*([+-]?)\s*(?:'\s*([+-]?)\s*({_NUMBER})\s*'|({_NUMBER}))\s*([A-Za-z]+)")
+_RANGE = re.compile(r"([+-]?)\s*'([^']*)'\s*([A-Za-z]+)\s+to\s+([A-Za-z]+)", re.IGNORECASE)
+
+
+class CalendarDurationError(ValueError):
+    """Raised for months and years, which are intervals of Spark but no durations."""
+
+
+def parse_duration(text: str) -> int:
+    """The microseconds that a text such as ``5s``, ``1 hour 30 minutes`` or ``INTERVAL '1' HOUR`` stands for.
+
+    >>> parse_duration("500ms"), parse_duration("1 hour 30 minutes")
+    (500000, 5400000000)
+    >>> parse_duration("INTERVAL '1 02:03:04.5' DAY TO SECOND")
+    93784500000
+    """
+    body = re.sub(r"^interval\b", "", text.strip(), count=1, flags=re.IGNORECASE).strip()
+    span = _RANGE.fullmatch(body)
+    if span:
+        return _range(span, text)
+    if re.fullmatch(r"'[^']*'", body):
+        body = body[1:-1]
+    return _parts(body, text)
+
+
+def format_duration(micros: int) -> str:
+    """A duration as people read it.
+
+    >>> format_duration(5_400_000_000), format_duration(500_000), format_duration(0)
+    ('1 h 30 min', '500 ms', '0 s')
+    """
+    if micros < 0:
+        return "-" + format_duration(-micros)
+    parts: list[str] = []
+    for size, unit in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"), (MILLISECOND, "ms"), (1, "µs")):
+        count, micros = divmod(micros, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"
+
+
+def _parts(body: str, text: str) -> int:
+    total, position = 0, 0
+    while position < len(body):
+        part = _PART.match(body, position)
+        if part is None:
+            break
+        outer, inner, quoted, plain, unit = part.groups()
+        sign = -1 if (outer == "-") != (inner == "-") else 1
+        total += sign * _micros(quoted or plain, _unit(unit, text), text)
+        position = part.end()
+    if position == 0 or body[position:].strip():
+        raise ValueError(f"`{text}` is not a duration. Write one such as `5s`, `10 MINUTES` or `INTERVAL '1' HOUR`.")
+    return total
+
+
+def _unit(unit: str, text: str) -> int:
+    if unit.lower() in CALENDAR_UNITS:
+        raise CalendarDurationError(f"`{text}` has no fixed length: months and years differ. Write it in days.")
+    if unit.lower() not in _UNITS:
+        raise ValueError(f"`{unit}` is not a unit of time. Write MILLISECONDS, SECONDS, MINUTES, HOURS, DAYS or WEEKS.")
+    return _UNITS[unit.lower()]
+
+
+def _micros(number: str, unit: int, text: str) -> int:
+    if len(number) > 40:
+        raise ValueError(f"`{text[:40]}...` is longer than any time can be.")
+    exact = Decimal(number) * unit
+    if exact != int(exact):
+        raise ValueError(f"`{text}` is finer than a microsecond, the smallest step of time.")
+    if exact >= 2**63:
+        raise ValueError(f"`{text}` is longer than any time can be.")
+    return int(exact)
+
+
+def _range(span: re.Match[str], text: str) -> int:
+    outer, value, first, last = span.groups()
+    first, last = first.lower().removesuffix("s"), last.lower().removesuffix("s")
+    if first in CALENDAR_UNITS or last in CALENDAR_UNITS:
+        raise CalendarDurationError(f"`{text}` has no fixed length: months and years differ. Write it in days.")
+    if first not in _FIELDS or last not in _FIELDS or _FIELDS.index(first) >= _FIELDS.index(last):
+        raise ValueError(f"`{text}` is not a duration: {first} to {last} is no range of units from large to small.")
+    units = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
+    sign = "-" if value.strip().startswith("-") else ""
+    numbers = re.split(r"\s+|:", value.strip().lstrip("+-").strip())
+    whole = all(re.fullmatch(r"\d+", n) for n in numbers[:-1]) and re.fullmatch(_NUMBER, numbers[-1])
+    if len(numbers) != len(units) or not whole:
+        raise ValueError(f"`{text}` is not a duration: `{value}` does not have the form of {first} to {last}.")
+    total = sum(_micros(n, SPARK_UNITS[u], text) for n, u in zip(numbers, units, strict=True))
+    return -total if (outer == "-") != (sign == "-") else total

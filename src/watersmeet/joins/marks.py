@@ -1,0 +1,108 @@
+"""Watermarks of a join: what was received per column, and from that how long rows live (HZ-16 to HZ-19).
+
+``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is late when one of
+its times is below the received mark of that column, and expired when one of its times is below the limit of that column.
+Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from watersmeet.joins.matching import Bools, Ints
+from watersmeet.joins.operator import END_OF_INPUT, Marks
+
+
+class Postpone(Protocol):
+    """``column >= other - constant``, as far as watermarks are concerned."""
+
+    @property
+    def column(self) -> str: ...
+    @property
+    def other(self) -> str: ...
+    @property
+    def constant(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """The marks received so far, and the limits they set."""
+
+    received: Marks
+    limits: Marks
+
+    @staticmethod
+    def of(received: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+        """The watermarks of a join with these bounds.
+
+        >>> from watersmeet.joins.interval import Bound
+        >>> Watermarks.of({"r.t": 10}, [Bound("l.t", "r.t", 4)]).limits
+        {'l.t': 6}
+        """
+        limits: dict[str, int] = {}
+        for bound in bounds:
+            if bound.other in received:
+                limit = _postponed(received[bound.other], bound.constant)
+                limits[bound.column] = max(limit, limits.get(bound.column, limit))
+        return Watermarks(dict(received), limits)
+
+    def folded(self, marks: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+        """With further marks; a watermark never goes back."""
+        both = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in marks.items()}}
+        return Watermarks.of(both, bounds)
+
+    def is_late(self, times: Mapping[str, Ints], rows: int) -> Bools:
+        """Which rows have a time below a received mark of their own side."""
+        return _below_any(times, self.received, rows)
+
+    def is_expired(self, times: Mapping[str, Ints], rows: int) -> Bools:
+        """Which rows nothing can meet any more."""
+        return _below_any(times, self.limits, rows)
+
+    def expires_all(self, highest: Marks) -> bool:
+        """Whether rows whose times reach at most ``highest`` per column are all expired."""
+        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in highest.items())
+
+    def expires_any(self, lowest: Marks) -> bool:
+        """Whether one of the rows whose times begin at ``lowest`` per column may be expired."""
+        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in lowest.items())
+
+    def emitted(self, columns: Sequence[str], bounded: frozenset[str], kept: Marks, before: Marks) -> Marks:
+        """The marks of the join's output: ``min(received, limit)`` per column, so that all shards agree (HZ-34).
+
+        A column that no bound mentions has no limit; it follows the earliest row still ``kept``, so that a join further
+        on does not stall (and never goes back ``before`` what was emitted).
+        """
+        out: dict[str, int] = {}
+        for column in columns:
+            if column not in self.received or (column in bounded and column not in self.limits):
+                continue
+            hold = self.limits[column] if column in bounded else kept.get(column, END_OF_INPUT)
+            mark = min(self.received[column], hold)
+            out[column] = max(mark, before.get(column, mark))
+        return out
+
+
+def _postponed(mark: int, constant: int) -> int:
+    if mark == END_OF_INPUT:
+        return END_OF_INPUT
+    return max(-END_OF_INPUT, min(mark - constant, END_OF_INPUT - 1))
+
+
+def _is_below(time: int, limit: int) -> bool:
+    return time < limit or limit == END_OF_INPUT
+
+
+def _below_any(times: Mapping[str, Ints], limits: Marks, rows: int) -> Bools:
+    below = np.zeros(rows, dtype=np.bool_)
+    for column, values in times.items():
+        limit = limits.get(column)
+        if limit == END_OF_INPUT:
+            return np.ones(rows, dtype=np.bool_)
+        if limit is not None:
+            below |= values < limit
+    return below

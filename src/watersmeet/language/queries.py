@@ -1,0 +1,90 @@
+"""Queries: ``[INSERT INTO sink] SELECT [STREAM] items FROM relation [WHERE condition]``."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import NOWHERE
+from watersmeet.language.cursor import Cursor
+from watersmeet.language.expression import read_or
+from watersmeet.language.relations import CLAUSE_WORDS, at_clause, read_relation
+from watersmeet.language.unsupported import refused_clause
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Item, Join, Query, Relation, Star
+
+_ITEM_HINT = "write `SELECT STREAM a.id, b.name FROM ...`, for example."
+
+
+def read_query(cursor: Cursor) -> Query:
+    """A query, up to the end of its statement."""
+    first = cursor.position
+    into, into_span = None, NOWHERE
+    if cursor.take("INSERT"):
+        cursor.expect("INTO", "write `INSERT INTO sink SELECT STREAM ...`.")
+        if cursor.at("SELECT") and not cursor.at("SELECT", "SELECT"):
+            raise cursor.failure("the name of a sink", "write `INSERT INTO sink SELECT STREAM ...`.")
+        sink = cursor.take_name("the name of a sink", "write `INSERT INTO sink SELECT STREAM ...`.")
+        into, into_span = sink.value, cursor.span_of(sink)
+    cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
+    items = _read_items(cursor)
+    if not cursor.take("FROM"):
+        raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
+    relation = read_relation(cursor)
+    where = read_or(cursor) if cursor.take("WHERE") else None
+    _expect_end(cursor, relation, where)
+    return Query(relation, items, where, into, into_span, cursor.span_from(first))
+
+
+def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
+    if cursor.at("TABLE") and _starts_item(cursor, 1):
+        raise cursor.unsupported("SELECT TABLE", "write SELECT STREAM: its rows only arrive.")
+    if cursor.at("STREAM") and _starts_item(cursor, 1):
+        cursor.next()
+    if cursor.at("DISTINCT") and _starts_item(cursor, 1):
+        raise cursor.unsupported("SELECT DISTINCT", "leave DISTINCT out: it would remember every row for ever.")
+    items = [_read_item(cursor)]
+    while cursor.take(","):
+        items.append(_read_item(cursor))
+    return tuple(items)
+
+
+def _starts_item(cursor: Cursor, ahead: int) -> bool:
+    token = cursor.peek(ahead)
+    if token.kind in ("symbol", "end"):
+        return token.word in ("*", "(", "-", "+", "~", "!")
+    return token.word not in ("FROM", "AS")
+
+
+def _read_item(cursor: Cursor) -> Item | Star:
+    first = cursor.position
+    if cursor.take("*"):
+        return Star(None, cursor.span_from(first))
+    if cursor.peek().is_name and cursor.peek(1).word == "." and cursor.peek(2).word == "*":
+        alias = cursor.next().value
+        cursor.position += 2
+        return Star(alias, cursor.span_from(first))
+    if cursor.at("FROM"):
+        raise cursor.failure("a column", _ITEM_HINT)
+    expr = read_or(cursor)
+    if cursor.take("AS"):
+        return Item(expr, cursor.take_name("a name for the column", "write `expression AS name`.").value)
+    if cursor.peek().is_name and not cursor.at("FROM") and not at_clause(cursor):
+        return Item(expr, cursor.take_bare_alias().value)
+    return Item(expr)
+
+
+def _expect_end(cursor: Cursor, relation: Relation, where: Expr | None) -> None:
+    if cursor.at_end:
+        return
+    refused = refused_clause(cursor)
+    if refused:
+        raise refused
+    if cursor.at("WITHIN"):
+        raise cursor.failure("`;`", "write WITHIN behind JOIN, before WHERE.")
+    if cursor.at_any({"ON", "USING"}):
+        raise cursor.failure("JOIN", "write `JOIN b ON ...`: a condition belongs to a join.")
+    if cursor.previous.word == "WITHIN":
+        raise cursor.failure("a duration", "write `WITHIN 5s`, `WITHIN 10 MINUTES` or `WITHIN INTERVAL '1' HOUR`.")
+    if where is not None:
+        raise cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS"), "AND, OR or `;`", "end the statement with `;`.")
+    bare = isinstance(relation, Join) and relation.on is None and not relation.using
+    expected = "ON, WITHIN, JOIN, WHERE or `;`" if bare else "JOIN, WHERE or `;`"
+    raise cursor.misspelt(CLAUSE_WORDS, expected, "end the statement with `;`.")

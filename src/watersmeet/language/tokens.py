@@ -1,0 +1,118 @@
+"""Text as tokens, and a cursor that reads them.
+
+sqlglot's tokenizer knows Spark's quotes, comments and numbers. Its tokens are simplified here: a keyword is a word
+like any other, since no word is reserved where a name is expected.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import sqlglot
+from sqlglot import TokenType
+from sqlglot.errors import SqlglotError
+
+from watersmeet.errors import Place, refuse
+
+Kind = Literal["word", "quoted", "string", "special", "number", "symbol", "end"]
+"""``quoted``: a name in backticks. ``special``: a string with a prefix (raw, hexadecimal). ``end``: behind them all."""
+
+_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d+)?(l|s|y|d|f|bd)?", re.IGNORECASE)
+_WORD = re.compile(r"\w[\w$]*")
+_OPENING = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|(/\*|['\"`])", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token: ``text`` as written at ``start`` to ``end`` (exclusive), ``value`` without quotes."""
+
+    kind: Kind
+    text: str
+    value: str
+    start: int
+    end: int
+
+    @property
+    def word(self) -> str:
+        """What a keyword or symbol is compared by: upper case; empty for names in backticks, strings and numbers."""
+        return self.text.upper() if self.kind in ("word", "symbol") else ""
+
+    @property
+    def is_name(self) -> bool:
+        """Whether it can name something."""
+        return self.kind in ("word", "quoted")
+
+
+def tokenize(text: str, name: str) -> tuple[Token, ...]:
+    """The tokens of a text; an unclosed quote or comment is refused at its place.
+
+    >>> [token.text for token in tokenize("a.`b c` - 5s", "<sql>")]
+    ['a', '.', '`b c`', '-', '5s', '']
+    """
+    try:
+        # The bracket keeps sqlglot from swallowing what follows a leading command word such as SHOW as one string.
+        raw = sqlglot.tokenize("(" + text, dialect="spark")[1:]
+    except SqlglotError:
+        raise _unclosed(text, name) from None
+    tokens: list[Token] = []
+    for part in raw:
+        start, end = part.start - 1, part.end
+        if tokens and start < tokens[-1].end:
+            continue  # sqlglot reads `5s` as three tokens in the same place
+        tokens += _simplified(text[start:end], part.text, part.token_type, start)
+    end = tokens[-1].end if tokens else 0
+    return (*_with_fractions(tokens), Token("end", "", "", end, end))
+
+
+def _simplified(text: str, value: str, kind: TokenType, start: int) -> list[Token]:
+    """One token of sqlglot as ours; its ``GROUP BY`` is two words to us."""
+    end = start + len(text)
+    if kind == TokenType.IDENTIFIER:
+        return [Token("quoted", text, value, start, end)]
+    if kind == TokenType.STRING:
+        return [Token("string", text, value, start, end)]
+    if kind.name.endswith("STRING") and text[-1:] in ("'", '"'):
+        return [Token("special", text, value, start, end)]
+    if _NUMBER.fullmatch(text):
+        return [Token("number", text, text, start, end)]
+    if _WORD.match(text):
+        words = _WORD.finditer(text)
+        return [Token("word", w.group(), w.group(), start + w.start(), start + w.end()) for w in words]
+    is_symbol = not re.search(r"\w", text) or kind == TokenType.HINT
+    return [Token("symbol" if is_symbol else "word", text, text, start, end)]
+
+
+def _with_fractions(tokens: list[Token]) -> list[Token]:
+    """The tokens with ``.`` and ``5`` made one number where they stand together and behind no name."""
+    joined: list[Token] = []
+    for token in tokens:
+        dot = joined[-1] if joined else None
+        touching = dot is not None and dot.text == "." and dot.end == token.start
+        owner = joined[-2] if len(joined) > 1 else None
+        is_field = owner is not None and dot is not None and owner.end == dot.start and owner.kind != "symbol"
+        if dot and touching and token.kind == "number" and not is_field:
+            joined[-1] = Token("number", dot.text + token.text, dot.text + token.text, dot.start, token.end)
+        else:
+            joined.append(token)
+    return joined
+
+
+def _unclosed(text: str, name: str) -> Exception:
+    for match in _OPENING.finditer(text):
+        opening = match.group(1)
+        if opening:
+            closing = "*/" if opening == "/*" else opening
+            what = "comment" if opening == "/*" else "quote"
+            place = Place(name, text, match.start(), match.start() + len(opening))
+            return refuse(
+                "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {what}", found="the end of the script",
+                hint=f"add {closing} where the {what} ends.",
+            )  # fmt: skip
+    return refuse(
+        "SYNTAX_ERROR", Place(name, text, 0, len(text)), expected="Spark SQL", found="text without tokens",
+        hint="look for unusual characters.",
+    )  # fmt: skip

@@ -1,0 +1,93 @@
+"""What the language has, or other SQL has, and this version does not run: each with what to write instead."""
+
+from __future__ import annotations
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.cursor import Cursor
+
+_NAME = ""
+"""Stands for any name in the table below."""
+
+_FILTER_HINT = "filter with WHERE, and aggregate the result with Spark."
+_SINK_HINT = "leave it out: unmatched rows of an outer join come out padded with NULL, late rows are counted."
+_ORDER_HINT = "leave it out: rows come out as they meet."
+
+_CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("LEFT", "SEMI"), "LEFT SEMI JOIN", "write JOIN and select columns of the left side only."),
+    (("SEMI", "JOIN"), "SEMI JOIN", "write JOIN and select columns of the left side only."),
+    (("LEFT", "ANTI"), "LEFT ANTI JOIN", "write LEFT JOIN and `WHERE right.key IS NULL`."),
+    (("ANTI", "JOIN"), "ANTI JOIN", "write LEFT JOIN and `WHERE right.key IS NULL`."),
+    (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
+    (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
+    (("SYNC", "JOIN"), "SYNC JOIN", "write `JOIN b ON a.t = b.t`."),
+    (("ASOF", "JOIN"), "ASOF JOIN", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
+    (("LEFT", "ASOF"), "ASOF JOIN", "write LEFT JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
+    (("FOR", "SYSTEM_TIME"), "FOR SYSTEM_TIME AS OF", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
+    (("MATCH_CONDITION", "("), "MATCH_CONDITION", "write the comparison in ON."),
+    (("WINDOW", "("), "WINDOW", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
+    (
+        ("WATERMARK", _NAME),
+        "WATERMARK behind a source",
+        "declare it in CREATE STREAM: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`.",
+    ),
+    (("LATERAL", _NAME), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
+    (("LATERAL", "("), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
+    (("PAD", "LEFT"), "PAD", "write `coalesce(column, value)` in SELECT."),
+    (("PAD", "RIGHT"), "PAD", "write `coalesce(column, value)` in SELECT."),
+    (("UNMATCHED", "LEFT"), "UNMATCHED LEFT INTO", _SINK_HINT),
+    (("UNMATCHED", "RIGHT"), "UNMATCHED RIGHT INTO", _SINK_HINT),
+    (("LATE", "INTO"), "LATE INTO", _SINK_HINT),
+    (("GROUP", "BY"), "GROUP BY", _FILTER_HINT),
+    (("HAVING",), "HAVING", _FILTER_HINT),
+    (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
+    (("SORT", "BY"), "SORT BY", _ORDER_HINT),
+    (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
+    (("DISTRIBUTE", "BY"), "DISTRIBUTE BY", _ORDER_HINT),
+    (("LIMIT",), "LIMIT", "leave it out: a stream has no end."),
+    (("UNION",), "UNION", "write one INSERT INTO per query, into the same sink."),
+    (("EXCEPT",), "EXCEPT", "write LEFT JOIN and `WHERE right.key IS NULL`."),
+    (("INTERSECT",), "INTERSECT", "write JOIN with a condition on all columns."),
+)
+
+_STATEMENTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("CREATE", "TABLE"), "CREATE TABLE", "declare it with CREATE STREAM if its rows only arrive."),
+    (("CREATE", "VIEW"), "CREATE VIEW", "write its query where the view is used."),
+    (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM."),
+    (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: a script declares everything anew."),
+    (("CREATE", "EXTERNAL"), "CREATE EXTERNAL", "write CREATE STREAM."),
+    (("WITH",), "WITH", "write its query where the name is used."),
+    (("INSERT", "OVERWRITE"), "INSERT OVERWRITE", "write INSERT INTO: a stream adds rows."),
+    (("DROP",), "DROP", "delete the declaration from the script."),
+    (("DELETE",), "DELETE", "filter with WHERE in a query."),
+    (("UPDATE",), "UPDATE", "compute the new value in SELECT."),
+    (("MERGE",), "MERGE", "write INSERT INTO ... SELECT."),
+    (("ALTER",), "ALTER", "change the declaration in the script."),
+    (("EXPLAIN",), "EXPLAIN", "run `watersmeet explain` on the script."),
+    (("SHOW",), "SHOW", "run `watersmeet check` on the script."),
+    (("DESCRIBE",), "DESCRIBE", "run `watersmeet explain` on the script."),
+    (("USE",), "USE", "name every stream without a database."),
+    (("CACHE",), "CACHE", "leave it out: a stream is read once."),
+)
+
+
+def refused_clause(cursor: Cursor) -> WatersmeetError | None:
+    """The refusal of the clause that begins here, if it is one that is not supported."""
+    return _find(cursor, _CLAUSES)
+
+
+def refused_statement(cursor: Cursor) -> WatersmeetError | None:
+    """The refusal of the statement that begins here, if it is one that is not supported."""
+    return _find(cursor, _STATEMENTS)
+
+
+def _find(cursor: Cursor, table: tuple[tuple[tuple[str, ...], str, str], ...]) -> WatersmeetError | None:
+    for words, what, hint in table:
+        if all(_matches(cursor, i, word) for i, word in enumerate(words)):
+            return cursor.unsupported(what, hint, len([word for word in words if word not in (_NAME, "(")]))
+    return None
+
+
+def _matches(cursor: Cursor, ahead: int, word: str) -> bool:
+    if word == _NAME:
+        return cursor.peek(ahead).is_name
+    return cursor.at_any({word}, ahead)

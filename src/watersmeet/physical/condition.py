@@ -1,0 +1,88 @@
+"""Expressions across the sides as conditions of the kernel.
+
+Whatever is over one side (a column, a function call, a constant) becomes an operand: a column as it is, anything else a column that
+Spark computes before the exchange. Comparisons, arithmetic and boolean logic between operands are left to the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import cast
+
+from watersmeet.joins.condition import Apply, Column, Condition, Constant, Operator
+from watersmeet.physical.nodes import Computed
+from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
+
+LOGIC = frozenset({"and", "or", "not", "is_null", "negate"})
+
+
+@dataclass
+class Operands:
+    """The operands of a join's conditions, collected per side while conditions are translated."""
+
+    sides: tuple[frozenset[str], frozenset[str]]
+    types: Types
+    columns: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    computed: tuple[list[Computed], list[Computed]] = field(default_factory=lambda: ([], []))
+
+    def condition(self, expr: Expr) -> Condition | None:
+        """The expression as a condition; None if something across the sides is beyond the kernel."""
+        if expr.op == "literal":
+            return Constant(expr.value)
+        if expr.op == "interval":
+            return Constant(timedelta(microseconds=cast("int", expr.value)))
+        for port, side in enumerate(self.sides):
+            if expr.sources <= side:
+                return self.operand(port, expr)
+        if expr.op in COMPARISONS:
+            return self._comparison(expr)
+        if expr.op not in LOGIC and expr.op not in ARITHMETIC:
+            return None
+        args = [self.condition(arg) for arg in expr.args]
+        return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+
+    def operand(self, port: int, expr: Expr, template: str = "{}") -> Column:
+        """The column that holds an expression over one side, as the template wraps it."""
+        if expr.op == "column" and not expr.refs[0].path and template == "{}":
+            name = expr.refs[0].column
+            if name not in self.columns[port]:
+                self.columns[port].append(name)
+            return Column(name)
+        for known in self.computed[port]:
+            if (known.expr, known.template) == (expr, template):
+                return Column(known.name)
+        name = f"#{'lr'[port]}{len(self.computed[port])}"
+        self.computed[port].append(Computed(name, expr, template))
+        return Column(name)
+
+    def _comparison(self, expr: Expr) -> Condition | None:
+        """A comparison; two operands of different types are first cast to the type in which Spark compares them."""
+        owners = [next((p for p, side in enumerate(self.sides) if arg.sources and arg.sources <= side), None) for arg in expr.args]
+        if None in owners:
+            args = [self.condition(arg) for arg in expr.args]
+            return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+        templates = self.comparable(expr.args[0], expr.args[1])
+        operands = tuple(self.operand(cast("int", owners[i]), expr.args[i], templates[i]) for i in (0, 1))
+        return Apply(cast("Operator", expr.op), operands)
+
+    def comparable(self, first: Expr, second: Expr) -> tuple[str, str]:
+        """How the two must be wrapped so that their values compare as Spark compares them."""
+        types = (self.types.type_of(first), self.types.type_of(second))
+        common = types[0] if types[0] == types[1] else self.types.common_type(first, second)
+        if common is None:
+            return ("{}", "{}")
+        wrap = "collation_key({})" if " COLLATE " in common else "{}"
+        cast_ = wrap.format(f"CAST({{}} AS {common})")
+        return (wrap if types[0] == common else cast_, wrap if types[1] == common else cast_)
+
+
+def _folded(operator: Operator, args: list[Condition], expected: int) -> Condition | None:
+    """The operator over its arguments, two at a time; None if one of them is missing."""
+    if len(args) < expected:
+        return None
+    result = Apply(operator, tuple(args[:2]))
+    for arg in args[2:]:
+        result = Apply(operator, (result, arg))
+    return result

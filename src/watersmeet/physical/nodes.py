@@ -1,0 +1,101 @@
+"""Which operator runs, on which columns, and why: the plan that an executor follows to the letter.
+
+Every frame past a scan names its columns ``alias.column``. A port's frame is: scan or join, then the columns that Spark computes
+for the join (`Computed`), then the exchange by code, then the operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.catalog import Source
+from watersmeet.joins.operator import JoinOperator
+from watersmeet.plan.analyzed import AnalyzedJoin, Output
+from watersmeet.plan.expressions import Expr
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A column that is computed on one side before the exchange; in ``template``, ``{}`` stands for the expression.
+
+    >>> Computed("#l0", Expr("other", text="1 + 1"), "CAST({} AS BIGINT)").sql()
+    'CAST(1 + 1 AS BIGINT)'
+    """
+
+    name: str
+    expr: Expr
+    template: str = "{}"
+
+    def sql(self) -> str:
+        """Spark SQL for it."""
+        return self.template.format(self.expr.sql())
+
+
+@dataclass(frozen=True)
+class ScanPlan:
+    """A source: which of its columns are read, and which of its rows."""
+
+    alias: str
+    source: Source
+    columns: tuple[str, ...]
+    filters: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortPlan:
+    """One side of a join, up to the exchange.
+
+    - ``columns``: columns of the input that go on as they are
+    - ``computed``: columns that the join needs besides
+    - ``predicates``: the side's own part of ON; rows for which it is not true arrive flagged in the column ``dead``
+    - ``code``: the column that is sent through the exchange as the key's code; with ``hashed``, a hash of these key columns
+    - ``lags``: per watermarked column of a scan, how far its mark stays behind the latest time; a join's marks come as they are
+    """
+
+    input: RelationPlan
+    columns: tuple[str, ...]
+    computed: tuple[Computed, ...] = ()
+    predicates: tuple[Expr, ...] = ()
+    dead: str | None = None
+    code: str | None = None
+    hashed: tuple[str, ...] = ()
+    lags: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """A join: its two ports, the operator, what is left to Spark after it, and why it is done so."""
+
+    ports: tuple[PortPlan, PortPlan]
+    operator: JoinOperator
+    columns: tuple[str, ...]
+    after: tuple[Expr, ...]
+    why: tuple[str, ...]
+    analyzed: AnalyzedJoin
+
+
+RelationPlan = ScanPlan | JoinPlan
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """A whole query: the relation, what of WHERE is applied to it, and the columns of the result."""
+
+    relation: RelationPlan
+    where: tuple[Expr, ...]
+    outputs: tuple[Output, ...]
+    into: str | None = None
+
+
+def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:
+    """The scans of a plan from left to right."""
+    if isinstance(relation, ScanPlan):
+        return (relation,)
+    return tuple(scan for port in relation.ports for scan in scan_plans(port.input))
+
+
+def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
+    """The joins of a plan, innermost first."""
+    if isinstance(relation, ScanPlan):
+        return ()
+    return (*(join for port in relation.ports for join in join_plans(port.input)), relation)

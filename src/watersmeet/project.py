@@ -1,0 +1,215 @@
+"""A project: a folder with ``watersmeet.yml`` and SQL files, or one SQL file.
+
+The fields of ``watersmeet.yml`` are those of a pipeline of Spark's Declarative Pipelines: ``name``, ``storage``,
+``libraries``, ``configuration``, ``catalog`` and ``database`` (or ``schema``). All SQL files of a project are read as
+one script, in the order of their names, so what one file declares another may use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import yaml
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from watersmeet.plan.nodes import Script
+
+SPEC_NAME = "watersmeet.yml"
+
+
+class Glob(BaseModel):
+    """Which files: a path, or a folder followed by ``/**`` for all SQL files under it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    include: str
+
+
+class Library(BaseModel):
+    """One entry of ``libraries``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    glob: Glob
+
+
+class Spec(BaseModel):
+    """What ``watersmeet.yml`` says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str = Field(min_length=1)
+    storage: str = "storage"
+    libraries: tuple[Library, ...] = (Library(glob=Glob(include="sql/**")),)
+    configuration: dict[str, str] = {}
+    catalog: str | None = None
+    database: str | None = Field(default=None, validation_alias=AliasChoices("database", "schema"))
+
+    @field_validator("configuration", mode="before")
+    @classmethod
+    def _as_text(cls, given: object) -> object:
+        """Spark's settings are texts; YAML reads ``true`` and ``8`` as something else."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            str(k): str(v).lower() if isinstance(v, bool) else str(v) for k, v in cast("dict[Any, Any]", given).items()
+        }
+
+
+@dataclass(frozen=True)
+class ScriptFile:
+    """An SQL file: its name as a person would write it, and its text."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project that could be read. ``storage`` holds checkpoints, relative paths are relative to ``root``."""
+
+    root: Path
+    name: str
+    storage: str
+    files: tuple[ScriptFile, ...]
+    configuration: Mapping[str, str] = field(default_factory=dict[str, str])
+    catalog: str | None = None
+    database: str | None = None
+
+    @property
+    def script_name(self) -> str:
+        """The name of the script that all files together are."""
+        return self.files[0].name if len(self.files) == 1 else self.name
+
+    @property
+    def text(self) -> str:
+        """The text of all files, one after the other."""
+        return "".join(file.text for file in self.files)
+
+    def relocate(self, error: WatersmeetError) -> WatersmeetError:
+        """The same refusals, each with its place in the file that the user wrote."""
+        return WatersmeetError(replace(refusal, place=self.in_file(refusal.place)) for refusal in error.refusals)
+
+    def in_file(self, place: Place | None) -> Place | None:
+        """The same place in the file that it lies in."""
+        if place is None or place.text != self.text:
+            return place
+        start = 0
+        for file in self.files:
+            if place.start < start + len(file.text) or file is self.files[-1]:
+                return Place(file.name, file.text, place.start - start, place.end - start)
+            start += len(file.text)
+        return place
+
+
+def open_project(path: Path) -> Project:
+    """The project that a folder is or a SQL file stands for; refuses what cannot be read.
+
+    A SQL file below a folder with ``watersmeet.yml`` runs with the settings of that project, alone.
+    """
+    if not path.exists():
+        raise refuse(
+            "FILE_NOT_FOUND", path=path, hint=f"`watersmeet init {path.with_suffix('')}` makes a project there."
+        )
+    if path.is_dir():
+        return _from_folder(path)
+    if path.name in (SPEC_NAME, "watersmeet.yaml"):
+        return _from_folder(path.parent)
+    above = next((folder for folder in path.absolute().parents if (folder / SPEC_NAME).is_file()), None)
+    only = (ScriptFile(str(path), _read_text(path)),)
+    if above is None:
+        return Project(path.parent, path.stem, f"{path.stem}.storage", only)
+    return _project(above, _read_spec(above / SPEC_NAME), only)
+
+
+def resolve_paths(script: Script, root: Path) -> Script:
+    """The script with the ``path`` options of its sources and sinks made absolute, starting at ``root``."""
+    return replace(
+        script,
+        sources=tuple(replace(source, options=_resolved(source.options, root)) for source in script.sources),
+        sinks=tuple(replace(sink, options=_resolved(sink.options, root)) for sink in script.sinks),
+    )
+
+
+def absolute_path(path: str, root: Path) -> str:
+    """A path that starts at ``root`` unless it is absolute or names a file system.
+
+    >>> absolute_path("data/orders", Path("/srv/shop")), absolute_path("s3a://bucket/orders", Path("/srv/shop"))
+    ('/srv/shop/data/orders', 's3a://bucket/orders')
+    """
+    return path if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path) else str((root / path).absolute())
+
+
+def _resolved(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
+    return {name: absolute_path(value, root) if name.lower() == "path" else value for name, value in options.items()}
+
+
+def _from_folder(folder: Path) -> Project:
+    spec_path = folder / SPEC_NAME
+    if not spec_path.is_file():
+        hint = f"`watersmeet init {folder}` makes a project; a single SQL file needs none: `watersmeet run query.sql`."
+        raise refuse("WRONG_PROJECT", path=folder, reason=f"it has no {SPEC_NAME}", hint=hint)
+    spec = _read_spec(spec_path)
+    includes = [library.glob.include for library in spec.libraries]
+    paths = sorted({path for include in includes for path in _matching(folder, include)})
+    if not paths:
+        shown = ", ".join(f"`{include}`" for include in includes) or "`libraries`"
+        hint = "write a query, for example in sql/join.sql, and name its folder under `libraries`."
+        raise refuse("WRONG_PROJECT", path=spec_path, reason=f"no SQL file matches {shown}", hint=hint)
+    return _project(folder, spec, tuple(ScriptFile(str(path), _read_text(path)) for path in paths))
+
+
+def _project(root: Path, spec: Spec, files: tuple[ScriptFile, ...]) -> Project:
+    return Project(root, spec.name, spec.storage, files, spec.configuration, spec.catalog, spec.database)
+
+
+def _matching(folder: Path, include: str) -> Iterable[Path]:
+    if Path(include).is_absolute():
+        hint = 'write a path that starts at the project, for example `include: "sql/**"`.'
+        raise refuse(
+            "WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"`{include}` leads out of the project", hint=hint
+        )
+    pattern = f"{include}/*" if include.endswith("**") else include
+    return [path for path in folder.glob(pattern) if path.suffix == ".sql" and path.is_file()]
+
+
+def _read_spec(path: Path) -> Spec:
+    try:
+        content: object = yaml.safe_load(_read_text(path))
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
+        raise refuse("WRONG_PROJECT", path=path, reason=f"it is not YAML ({reason})", hint="mend the line.") from error
+    try:
+        return Spec.model_validate(content if content is not None else {})
+    except ValidationError as error:
+        raise WatersmeetError(_refusal(path, detail) for detail in error.errors()) from error
+
+
+def _refusal(path: Path, detail: ErrorDetails) -> Refusal:
+    where = [str(part) for part in detail["loc"]]
+    name = ".".join(where)
+    if detail["type"] == "extra_forbidden":
+        known = {1: [*Spec.model_fields, "schema"], 3: ["glob"], 4: ["include"]}.get(len(where), [])
+        reason, hint = f"there is no field `{name}`", did_you_mean(where[-1], known)
+    elif detail["type"] == "missing":
+        reason, hint = f"the field `{name}` is missing", f"add `{where[-1]}: ...`."
+    else:
+        reason = f"`{name}`: {detail['msg']}" if name else "it is not a list of fields"
+        hint = 'for example: `name: shop` and `libraries: [{glob: {include: "sql/**"}}]`.'
+    return Refusal("WRONG_PROJECT", {"path": str(path), "reason": reason, "hint": hint})
+
+
+def _read_text(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise refuse(
+            "WRONG_PROJECT", path=path, reason=f"it cannot be read ({error})", hint="use UTF-8 text."
+        ) from error
+    return text if text.endswith("\n") or not text else f"{text}\n"

@@ -1,0 +1,267 @@
+"""Types: the text of Spark's DDL on one side, Arrow on the other. No Spark is needed to go between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from watersmeet.errors import refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TimeUnit = Literal["us", "day", "number"]
+"""What an event time counts in: ``us`` for timestamps, ``day`` for dates, ``number`` for integers."""
+
+_SYNONYMS = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "CHARACTER": "CHAR",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "NULL": "VOID",
+}
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
+_PLAIN = (*_INTEGERS, "FLOAT", "DOUBLE", "BOOLEAN", "STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VOID")
+_DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|[<>(),:])")
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type taken apart.
+
+    ``numbers`` are precision and scale, or a length; ``parts`` are the types inside: ``element`` of an array, ``key``
+    and ``value`` of a map, the fields of a struct by name.
+    """
+
+    name: str
+    numbers: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Part:
+    """A type inside another."""
+
+    name: str
+    type: Type
+    nullable: bool = True
+
+
+def parse_type(text: str) -> Type:
+    """The type that a text of Spark's DDL names; refused with UNKNOWN_TYPE if it names none.
+
+    >>> parse_type("decimal(10, 2)")
+    Type(name='DECIMAL', numbers=(10, 2), parts=())
+    >>> [part.name for part in parse_type("STRUCT<a: INT, b: ARRAY<STRING>>").parts]
+    ['a', 'b']
+    """
+    reader = _Reader(text)
+    found = reader.type()
+    reader.expect_end()
+    return found
+
+
+def arrow_type(text: str) -> pa.DataType:
+    """The Arrow type in which Spark hands over values of a type.
+
+    >>> arrow_type("DECIMAL(10,2)")
+    Decimal128Type(decimal128(10, 2))
+    >>> arrow_type("TIMESTAMP")
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    return _arrow(parse_type(text))
+
+
+def is_event_time(text: str) -> bool:
+    """Whether a column of that type can be an event time: TIMESTAMP, TIMESTAMP_NTZ, DATE or an integer type.
+
+    >>> is_event_time("bigint"), is_event_time("STRING")
+    (True, False)
+    """
+    return parse_type(text).name in (*_INTEGERS, "TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
+
+
+def time_unit(text: str) -> TimeUnit:
+    """What an event time of that type counts in; the type must pass `is_event_time`.
+
+    >>> time_unit("TIMESTAMP"), time_unit("DATE"), time_unit("INT")
+    ('us', 'day', 'number')
+    """
+    match parse_type(text).name:
+        case "TIMESTAMP" | "TIMESTAMP_NTZ":
+            return "us"
+        case "DATE":
+            return "day"
+        case name if name in _INTEGERS:
+            return "number"
+        case _:
+            raise ValueError(f"{text} is not the type of an event time")
+
+
+class _Reader:
+    """Reads one type from its text, from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = self._split(text)
+        self.position = 0
+
+    def type(self) -> Type:
+        word = self._next().upper()
+        name = _SYNONYMS.get(word, word)
+        match name:
+            case "ARRAY":
+                return Type(name, parts=self._inside(("element",)))
+            case "MAP":
+                return Type(name, parts=self._inside(("key", "value")))
+            case "STRUCT":
+                return Type(name, parts=self._fields())
+            case "DECIMAL":
+                return Type(name, self._precision())
+            case "CHAR" | "VARCHAR":
+                return Type(name, self._numbers(1))
+            case "INTERVAL":
+                return self._interval()
+            case "STRING" if self._accept("COLLATE"):
+                self._next()
+                return Type(name)
+            case _ if name in _PLAIN:
+                return Type(name)
+            case _:
+                raise self._unknown()
+
+    def expect_end(self) -> None:
+        if self.position != len(self.tokens):
+            raise self._unknown()
+
+    def _precision(self) -> tuple[int, ...]:
+        if self._peek() != "(":
+            return (10, 0)
+        numbers = self._numbers(1, 2)
+        precision, scale = (*numbers, 0)[:2]
+        if not 1 <= precision <= 38 or scale > precision:
+            raise self._unknown()
+        return (precision, scale)
+
+    def _interval(self) -> Type:
+        first = self._next().upper()
+        last = self._next().upper() if self._accept("TO") else first
+        # Months have no fixed length, and Arrow in Python has no type for them.
+        if first not in _DAY_TIME or last not in _DAY_TIME or _DAY_TIME.index(last) < _DAY_TIME.index(first):
+            raise self._unknown()
+        return Type("INTERVAL")
+
+    def _inside(self, names: tuple[str, ...]) -> tuple[Part, ...]:
+        self._expect("<")
+        parts: list[Part] = []
+        for name in names:
+            if parts:
+                self._expect(",")
+            # The key of a map is never NULL.
+            parts.append(Part(name, self.type(), nullable=name != "key"))
+        self._expect(">")
+        return tuple(parts)
+
+    def _fields(self) -> tuple[Part, ...]:
+        self._expect("<")
+        parts: list[Part] = []
+        while not self._accept(">"):
+            if parts:
+                self._expect(",")
+            name = _unquoted(self._next())
+            self._accept(":")
+            kind = self.type()
+            nullable = not self._accept("NOT")
+            if not nullable:
+                self._expect("NULL")
+            if self._accept("COMMENT"):
+                self._next()
+            parts.append(Part(name, kind, nullable))
+        return tuple(parts)
+
+    def _numbers(self, *counts: int) -> tuple[int, ...]:
+        self._expect("(")
+        numbers = [self._number()]
+        while self._accept(","):
+            numbers.append(self._number())
+        self._expect(")")
+        if len(numbers) not in counts:
+            raise self._unknown()
+        return tuple(numbers)
+
+    def _number(self) -> int:
+        token = self._next()
+        if not token.isdecimal():
+            raise self._unknown()
+        return int(token)
+
+    def _peek(self) -> str | None:
+        return self.tokens[self.position] if self.position < len(self.tokens) else None
+
+    def _next(self) -> str:
+        token = self._peek()
+        if token is None:
+            raise self._unknown()
+        self.position += 1
+        return token
+
+    def _accept(self, token: str) -> bool:
+        found = self._peek()
+        if found is None or found.upper() != token:
+            return False
+        self.position += 1
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
+            raise self._unknown()
+
+    def _split(self, text: str) -> list[str]:
+        tokens: list[str] = []
+        position = 0
+        while text[position:].strip():
+            found = _TOKEN.match(text, position)
+            if found is None:
+                raise self._unknown()
+            tokens.append(found[1])
+            position = found.end()
+        return tokens
+
+    def _unknown(self) -> Exception:
+        return refuse("UNKNOWN_TYPE", type=self.text)
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def _arrow(kind: Type) -> Any:
+    # Imported late: reading a script must not wait for Arrow.
+    import pyarrow as pa
+
+    plain = {
+        "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64(),
+        "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
+        "STRING": pa.string(), "CHAR": pa.string(), "VARCHAR": pa.string(), "BINARY": pa.binary(),
+        "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us"),
+        "INTERVAL": pa.duration("us"), "VOID": pa.null(),
+    }  # fmt: skip
+    parts = [pa.field(part.name, _arrow(part.type), part.nullable) for part in kind.parts]
+    match kind.name:
+        case "ARRAY":
+            return pa.list_(parts[0])
+        case "MAP":
+            return pa.map_(parts[0], parts[1])
+        case "STRUCT":
+            return pa.struct(parts)
+        case "DECIMAL":
+            return pa.decimal128(*kind.numbers)
+        case name:
+            return plain[name]

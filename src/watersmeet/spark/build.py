@@ -1,0 +1,145 @@
+"""From a script and its DataFrames to queries on Spark: analysis, plan, types by Spark, frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from watersmeet.analyze import analyze
+from watersmeet.catalog import Amount, Field, Source, Watermark
+from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.joins.condition import is_supported
+from watersmeet.joins.interval import IntervalJoin
+from watersmeet.physical import JoinPlan, QueryPlan, plan_query
+from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Script
+from watersmeet.spark.compile import Compiled, Compiler
+from watersmeet.spark.types import SparkTypes
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A query ready to be started: what was found out about it, its plan, and its frames."""
+
+    query: AnalyzedQuery
+    plan: QueryPlan
+    compiled: Compiled
+    compiler: Compiler
+
+
+def build(
+    spark: SparkSession,
+    script: Script,
+    frames: Mapping[str, DataFrame],
+    *,
+    extra: Mapping[str, Source] | None = None,
+    shards: int | None = None,
+    marks: DataFrame | None = None,
+    late: Literal["dropped", "kept"] = "dropped",
+) -> tuple[Built, ...]:
+    """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
+    inputs = "streams" if _are_streams(frames) else "batches"
+    if inputs == "streams":
+        _check_provider(spark)
+    queries = analyze(script, extra or {}, inputs=inputs)
+    count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    compiler = Compiler(spark, frames, count, marks, late == "kept")
+    schemas = {name: frame.schema for name, frame in frames.items()}
+    return tuple(_built(spark, script, query, schemas, compiler) for query in queries)
+
+
+def source_of(name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None) -> Source:
+    """A DataFrame as a source: its columns, and the event time and lag that `withWatermark` or the arguments give it."""
+    fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
+    found = {
+        f.name: Amount(int(f.metadata["spark.watermarkDelayMs"]) * 1000, is_interval=True)
+        for f in frame.schema
+        if "spark.watermarkDelayMs" in f.metadata
+    }
+    if time is not None:
+        # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
+        spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)
+        found = {spelled: lag or found.get(spelled) or Amount(0, is_interval=_is_temporal(fields, spelled))}
+    return Source(name, fields, tuple(Watermark(column, amount) for column, amount in found.items()))
+
+
+def _is_temporal(fields: tuple[Field, ...], name: str) -> bool:
+    return any(f.name == name and f.type in {"timestamp", "timestamp_ntz", "date"} for f in fields)
+
+
+def _are_streams(frames: Mapping[str, DataFrame]) -> bool:
+    """Whether the inputs are streams; a mixture is refused."""
+    streams = [name for name, frame in frames.items() if frame.isStreaming]
+    batches = [name for name in frames if name not in streams]
+    if streams and batches:
+        raise refuse("MIXED_INPUT", stream=f"`{streams[0]}`", batch=f"`{batches[0]}`")
+    return bool(streams)
+
+
+def _check_provider(spark: SparkSession) -> None:
+    provider = str(spark.conf.get(PROVIDER))
+    if not provider.endswith("RocksDBStateStoreProvider"):
+        raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
+
+
+def _shards(script: Script, shards: int | None) -> int | None:
+    settings = {setting.name.lower(): setting.value for setting in script.settings}
+    return int(settings["watersmeet.shards"]) if "watersmeet.shards" in settings else shards
+
+
+def _built(
+    spark: SparkSession, script: Script, query: AnalyzedQuery, schemas: Mapping[str, StructType], compiler: Compiler
+) -> Built:
+    types = SparkTypes(spark, query, script, schemas)
+    _check_expressions(types, query)
+    plan = plan_query(query, types)
+    compiled = compiler.query(plan)
+    for met in compiled.joins:
+        _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
+    return Built(query, plan, compiled, compiler)
+
+
+def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
+    """Let Spark look at every expression on its own, so that each mistake is reported at its place."""
+    refusals: list[Refusal] = []
+    for expr in (*_conditions(query.relation), *query.where, *(output.expr for output in query.outputs)):
+        try:
+            types.check(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+
+
+def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """Every condition of a relation: filters of its sources and the parts of ON."""
+    if isinstance(relation, AnalyzedScan):
+        yield from relation.filters
+        return
+    yield from (*_conditions(relation.left), *_conditions(relation.right))
+    yield from (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in relation.keys)
+    yield from (*relation.left_only, *relation.right_only, *relation.residual)
+
+
+def _check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
+    """Refuse a condition across the sides whose types the kernel cannot evaluate, before it meets the first row."""
+    condition = join.operator.condition if isinstance(join.operator, IntervalJoin) else None
+    if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
+        return
+    residual = join.analyzed.residual[0]
+    raise refuse(
+        "UNSUPPORTED_CONDITION",
+        script.place(residual.span),
+        kind=join.analyzed.kind.upper(),
+        condition=residual.sql(),
+        cause="values of these types cannot be compared across the sides",
+        hint="compare numbers, strings, dates or timestamps, for example by a CAST on each side.",
+    )

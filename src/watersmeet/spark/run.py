@@ -1,0 +1,232 @@
+"""Runs the queries of a script: each its own streaming query with its own checkpoint, watched until it ends or is stopped."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Refusal, WatersmeetError, catalogue, did_you_mean, refuse
+from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.observe.progress import OUT, Progress, progress_of
+from watersmeet.physical import scan_plans
+from watersmeet.physical.explain import render
+from watersmeet.plan.nodes import Query, Script
+from watersmeet.schema import time_unit
+from watersmeet.spark.build import Built, build
+from watersmeet.spark.sources import FORMATS, read_sources
+
+Trigger = Literal["continuous", "available_now", "end"]
+"""``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and then the input counts as finished."""
+
+MARKS_SCHEMA = "column STRING, value BIGINT"
+POLL_SECONDS = 0.2
+OWNER = "watersmeet.json"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside."""
+
+    name: str
+    built: Built
+    sink: Sink
+    checkpoint: Path
+    marks: Path
+
+    @property
+    def temporal(self) -> frozenset[str]:
+        """The watermarked columns that hold timestamps or dates."""
+        scans = scan_plans(self.built.plan.relation)
+        return frozenset(c for s in scans for c, field in _times(s.alias, s.source) if time_unit(field) != "number")
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """All watermarked columns of its sources."""
+        return tuple(c for s in scan_plans(self.built.plan.relation) for c, _ in _times(s.alias, s.source))
+
+
+def run_script(
+    script: Script,
+    *,
+    spark: SparkSession,
+    storage: Path,
+    trigger: Trigger,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> None:
+    """Run all queries of a script, all of them checked before the first one starts.
+
+    ``storage`` holds a checkpoint per query: a later run of the same script continues there.
+    """
+    if not script.queries:
+        raise refuse("NO_QUERY", script=script.name)
+    for setting in script.settings:
+        if setting.name.startswith("spark."):
+            spark.conf.set(setting.name, setting.value)
+    prepared = _prepare(script, spark, storage)
+    available_now = trigger != "continuous"
+    _watch(prepared, [_start(p, available_now=available_now) for p in prepared], on_progress)
+    if trigger == "end":
+        for query in prepared:
+            _write_end(query)
+        _watch(prepared, [_start(p, available_now=True) for p in prepared], on_progress)
+
+
+def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared]:
+    """Everything that can be refused is refused here, for all queries together, before anything is written."""
+    frames = read_sources(spark, script, {})
+    refusals: list[Refusal] = []
+    found: list[Prepared] = []
+    for number, query in enumerate(script.queries, 1):
+        name = query.into or f"query{number}"
+        checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
+        recorded = _recorded(checkpoint)
+        alone = Script(script.name, script.text, script.sources, script.sinks, script.settings, (query,))
+        marks.mkdir(parents=True, exist_ok=True)
+        moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks))
+        try:
+            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"))
+            _check_owner(built, recorded, checkpoint)
+            found.append(Prepared(name, built, _sink(script, query), checkpoint, marks))
+        except WatersmeetError as error:
+            refusals += error.refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+    return found
+
+
+def _sink(script: Script, query: Query) -> Sink:
+    """The sink a query names; a query that names none shows its rows on the console."""
+    if query.into is None:
+        return Sink("console", "console", {"truncate": "false"})
+    sinks = {sink.name: sink for sink in script.sinks}
+    if query.into not in sinks:
+        raise refuse("UNKNOWN_SINK", script.place(query.into_span), sink=query.into, suggestion=did_you_mean(query.into, sinks))
+    return sinks[query.into]
+
+
+def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
+    result: DataFrame = prepared.built.compiled.result.observe(OUT, F.count(F.lit(1)).alias("rows"))
+    writer = (
+        result.writeStream.queryName(prepared.name)
+        .format(prepared.sink.format)
+        .options(**prepared.sink.options)
+        .option("checkpointLocation", str(prepared.checkpoint))
+    )
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    try:
+        query = writer.start()
+    except PySparkException as error:
+        text = str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
+        if "DATA_SOURCE_NOT_FOUND" in text:
+            raise refuse("UNKNOWN_FORMAT", format=prepared.sink.format, hint=did_you_mean(prepared.sink.format, FORMATS)) from error
+        option = f"USING {prepared.sink.format}"
+        hint = f"correct the options of the sink `{prepared.sink.name}`; they are Spark's own for this format."
+        raise refuse("WRONG_OPTION", format=prepared.sink.format, option=option, reason=text, hint=hint) from error
+    _record(prepared)
+    return query
+
+
+def _watch(prepared: list[Prepared], queries: list[StreamingQuery], on_progress: Callable[[Progress], None]) -> None:
+    """Report every batch until all queries have ended; whatever happens, none is left running."""
+    seen = [-1] * len(queries)
+    try:
+        while any([query.isActive for query in queries]):
+            time.sleep(POLL_SECONDS)
+            _report(prepared, queries, seen, on_progress)
+            failed = next((q for q in queries if q.exception() is not None), None)
+            if failed is not None:
+                raise _failure(cast("StreamingQueryException", failed.exception()))
+        _report(prepared, queries, seen, on_progress)
+        for query in queries:
+            error = query.exception()
+            if error is not None:
+                raise _failure(error)
+    finally:
+        for query in queries:
+            with suppress(PySparkException):
+                query.stop()
+
+
+def _report(
+    prepared: list[Prepared], queries: list[StreamingQuery], seen: list[int], on_progress: Callable[[Progress], None]
+) -> None:
+    for i, (mine, query) in enumerate(zip(prepared, queries, strict=True)):
+        for reported in _progress(query):
+            if reported["batchId"] > seen[i] and reported["numInputRows"] > 0:
+                seen[i] = reported["batchId"]
+                on_progress(progress_of(mine.name, reported, mine.temporal))
+
+
+def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
+    for reported in query.recentProgress:
+        yield cast("dict[str, Any]", reported)
+
+
+def _failure(error: StreamingQueryException) -> WatersmeetError:
+    """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened."""
+    text = str(error)
+    ours = re.search(r"\[([A-Z_]+)\] (.+?) SQLSTATE: \w{5}(?:\n\s*Hint: (.+))?", text)
+    if ours is not None and ours[1] in catalogue():
+        return refuse("QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost.")
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    reason = (causes[-1] if causes else lines[0])[:500]
+    return refuse("QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint.")
+
+
+def _write_end(prepared: Prepared) -> None:
+    """Declare the input finished: every watermark goes to the end of time."""
+    rows = [json.dumps({"column": column, "value": END_OF_INPUT}) for column in prepared.times]
+    hidden = prepared.marks / f".end-{time.time_ns()}"
+    hidden.write_text("\n".join(rows) + "\n")
+    hidden.rename(prepared.marks / f"end-{time.time_ns()}.json")
+
+
+def _recorded(checkpoint: Path) -> dict[str, Any]:
+    """Whose checkpoint this is, if it is anyone's."""
+    owner = checkpoint / OWNER
+    return cast("dict[str, Any]", json.loads(owner.read_text())) if owner.exists() else {}
+
+
+def _record(prepared: Prepared) -> None:
+    owner = prepared.checkpoint / OWNER
+    if not owner.exists():
+        built = prepared.built
+        owner.write_text(json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2))
+
+
+def _check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> None:
+    """Refuse a checkpoint that another query has written, naming the first line in which they differ."""
+    if not recorded:
+        return
+    now = [line for line in render(built.query, built.plan).split("\n") if line.strip("│ ")]
+    then = [line for line in str(recorded["query"]).split("\n") if line.strip("│ ")]
+    change = next(((a, b) for a, b in zip(then, now, strict=False) if a != b), None)
+    if change is None and len(now) == len(then) and recorded["shards"] == built.compiler.shards:
+        return
+    was, is_ = change or ("", "")
+    difference = f"it had `{_bare(was)}`, now it is `{_bare(is_)}`" if change else f"it runs in {recorded['shards']} shards"
+    hint = f"undo the change, or delete {checkpoint} to start this query anew."
+    raise refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=difference, hint=hint)
+
+
+def _bare(line: str) -> str:
+    return line.strip("│├└─ ")
+
+
+def _times(alias: str, source: Any) -> Iterator[tuple[str, str]]:
+    for watermark in source.watermarks:
+        yield f"{alias}.{watermark.column}", source.field(watermark.column).type

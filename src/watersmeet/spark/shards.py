@@ -1,0 +1,51 @@
+"""Shard labels: small integers that Spark's hash spreads evenly over the shuffle partitions.
+
+Spark puts a row with ``shard = n`` on partition ``pmod(murmur3(n), partitions)``. Labels 0 and 1 of two shards may well fall on one
+partition of two; so labels are searched that fall on each partition in turn. They depend on the number of shards alone, because the
+state is kept under them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+_MASK = 0xFFFFFFFF
+
+
+def labels(shards: int) -> tuple[int, ...]:
+    """As many labels as shards, label i on partition i of that many.
+
+    >>> [spark_hash(label) % 4 for label in labels(4)]
+    [0, 1, 2, 3]
+    """
+    found: dict[int, int] = {}
+    candidate = 0
+    while len(found) < shards:
+        found.setdefault(spark_hash(candidate) % shards, candidate)
+        candidate += 1
+    return tuple(found[partition] for partition in range(shards))
+
+
+def spark_hash(value: int) -> int:
+    """Spark's ``hash(value)`` of an INT: murmur3 with seed 42.
+
+    >>> spark_hash(0)
+    933211791
+    """
+    k = (value & _MASK) * 0xCC9E2D51 & _MASK
+    k = (k << 15 | k >> 17) * 0x1B873593 & _MASK
+    h = 42 ^ k
+    h = ((h << 13 | h >> 19) & _MASK) * 5 + 0xE6546B64 & _MASK
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & _MASK
+    h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
+    h ^= h >> 16
+    return h - (1 << 32) if h >> 31 else h
+
+
+def shard_of(codes: npt.NDArray[np.int64], shards: int) -> npt.NDArray[np.int64]:
+    """The position of each code's shard: the code well mixed, so that neighbouring keys spread."""
+    mixed = codes.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(32)
+    return (mixed % np.uint64(shards)).astype(np.int64)

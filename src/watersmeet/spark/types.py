@@ -1,0 +1,59 @@
+"""Types of expressions, from Spark's analyser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.catalog import Span
+from watersmeet.errors import Place, refuse
+from watersmeet.physical import DeclaredTypes, sources_of
+from watersmeet.physical.types import normalised
+from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Script
+
+
+class SparkTypes:
+    """Asks Spark for the type of whatever is not a plain column."""
+
+    def __init__(self, spark: SparkSession, query: AnalyzedQuery, script: Script, schemas: Mapping[str, StructType]) -> None:
+        sources = sources_of(query.relation)
+        fields = [
+            StructField(f"{alias}.{field.name}", field.dataType, field.nullable)
+            for alias, source in sources.items()
+            for field in schemas[source.name]
+        ]
+        self.script = script
+        self.declared = DeclaredTypes(sources)
+        self.empty: DataFrame = spark.createDataFrame([], StructType(fields))
+
+    def type_of(self, expr: Expr) -> str:
+        """The type of an expression over one side."""
+        return self.declared.type_of(expr) or self._type(expr.sql(), expr.span, expr.sql())
+
+    def common_type(self, left: Expr, right: Expr) -> str:
+        """The type in which the two compare."""
+        known = self.declared.common_type(left, right)
+        return known or self._type(f"coalesce({left.sql()}, {right.sql()})", left.span, f"{left.sql()} = {right.sql()}")
+
+    def check(self, expr: Expr) -> None:
+        """Refuse an expression that Spark cannot evaluate."""
+        self._type(expr.sql(), expr.span, expr.sql())
+
+    def _type(self, sql: str, span: Span, shown: str) -> str:
+        try:
+            return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+        except AnalysisException as error:
+            place: Place | None = self.script.place(span)
+            raise refuse("TYPE_MISMATCH", place, expression=shown, reason=_first_line(error), hint=_HINT) from error
+
+
+_HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."
+
+
+def _first_line(error: AnalysisException) -> str:
+    return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]

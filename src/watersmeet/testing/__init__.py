@@ -1,0 +1,25 @@
+"""The public test kit: cases as values, their comparison, and what runs them without a JVM."""
+
+from __future__ import annotations
+
+from watersmeet.testing.case import Case, CaseBatch, parse_case, read_case
+from watersmeet.testing.cells import arrow_table, cell
+from watersmeet.testing.execute import Executable, Executor, Input, run_join
+from watersmeet.testing.outcome import Outcome, compare
+from watersmeet.testing.store import MemoryStore
+
+__all__ = [
+    "Case",
+    "CaseBatch",
+    "Executable",
+    "Executor",
+    "Input",
+    "MemoryStore",
+    "Outcome",
+    "arrow_table",
+    "cell",
+    "compare",
+    "parse_case",
+    "read_case",
+    "run_join",
+]

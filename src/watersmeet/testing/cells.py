@@ -1,0 +1,103 @@
+"""Cells of a case, as YAML gives them, to values of declared types.
+
+Timestamps and dates are ISO texts (without an offset: UTC), decimals texts or numbers, binary values text in UTF-8 or
+YAML's ``!!binary``, maps and structs mappings, intervals numbers of seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+import pyarrow as pa
+
+from watersmeet.catalog import Field
+from watersmeet.errors import refuse
+from watersmeet.schema import arrow_type
+
+
+def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
+    """Rows by position as an Arrow table; refused with WRONG_CASE where a row does not fit the fields.
+
+    >>> arrow_table([Field("id", "BIGINT"), Field("day", "DATE")], [[1, "2024-05-01"]]).to_pylist()
+    [{'id': 1, 'day': datetime.date(2024, 5, 1)}]
+    """
+    kinds = [arrow_type(f.type) for f in fields]
+    columns: list[list[Any]] = [[] for _ in fields]
+    for row in rows:
+        if len(row) != len(fields):
+            raise refuse("WRONG_CASE", path=path, reason=f"{list(row)} has {len(row)} cells, not {len(fields)}")
+        for one, kind, values, column in zip(fields, kinds, row, columns, strict=True):
+            try:
+                column.append(cell(values, kind))
+            except ValueError:
+                reason = f"{values!r} is not a value of `{one.name}`, whose type is {one.type}"
+                raise refuse("WRONG_CASE", path=path, reason=reason) from None
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
+
+
+def cell(value: Any, kind: pa.DataType) -> Any:
+    """A cell as the value that Arrow gives back for its type; ValueError if it is none.
+
+    >>> cell("1.5", pa.decimal128(10, 2))
+    Decimal('1.50')
+    """
+    if value is None:
+        return None
+    try:
+        return pa.scalar(_converted(value, kind), kind).as_py()
+    except (pa.ArrowException, TypeError, InvalidOperation, OverflowError) as error:
+        raise ValueError(f"{value!r} is not of type {kind}") from error
+
+
+def _converted(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_nested(kind):
+        return _nested(value, kind)
+    if pa.types.is_timestamp(kind):
+        return _timestamp(value, is_zoned=kind.tz is not None)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    if pa.types.is_decimal(kind):
+        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
+    if pa.types.is_binary(kind):
+        return value.encode() if isinstance(value, str) else value
+    if pa.types.is_duration(kind):
+        return value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if pa.types.is_floating(kind):
+        return float(value)
+    # YAML's true would pass for 1.
+    if isinstance(value, bool) != pa.types.is_boolean(kind):
+        raise ValueError(f"{value!r} is not of type {kind}")
+    return value
+
+
+def _timestamp(value: Any, *, is_zoned: bool) -> datetime:
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    elif isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if not isinstance(value, datetime):
+        raise ValueError(f"{value!r} is not a timestamp")
+    if is_zoned:
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return value.replace(tzinfo=None)
+
+
+def _nested(value: Any, kind: Any) -> Any:
+    if pa.types.is_map(kind):
+        pairs = cast("Mapping[Any, Any]", value).items() if isinstance(value, Mapping) else value
+        return [(_converted(k, kind.key_type), _converted(v, kind.item_type)) for k, v in pairs]
+    if pa.types.is_struct(kind):
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        parts = value if isinstance(value, Mapping) else dict(zip(names, value, strict=True))
+        if set(parts) - set(names):
+            raise ValueError(f"{value!r} is not of type {kind}")
+        return {name: _converted(parts.get(name), kind.field(name).type) for name in names}
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is not a list")
+    return [_converted(part, kind.value_type) for part in cast("list[Any]", value)]

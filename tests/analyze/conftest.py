@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from watersmeet.analyze import Inputs, analyze
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.plan.analyzed import AnalyzedQuery
+
+Analyzed = Callable[..., AnalyzedQuery]
+Refused = Callable[..., tuple[Refusal, ...]]
+
+
+@pytest.fixture
+def analyzed() -> Analyzed:
+    """The one query of a script that may run."""
+
+    def run(sql: str, *, inputs: Inputs = "streams", **sources: Source) -> AnalyzedQuery:
+        [query] = analyze(read_script(sql, "query.sql"), sources, inputs=inputs)
+        return query
+
+    return run
+
+
+@pytest.fixture
+def refused() -> Refused:
+    """The refusals of a script that may not run."""
+
+    def run(sql: str, *, inputs: Inputs = "streams", **sources: Source) -> tuple[Refusal, ...]:
+        with pytest.raises(WatersmeetError) as caught:
+            analyze(read_script(sql, "query.sql"), sources, inputs=inputs)
+        return caught.value.refusals
+
+    return run

@@ -1,0 +1,2 @@
+CREATE STREAM clicks (id BIGINT, t BIGINT);
+SELECT STREAM id * 2 FROM clicks WHERE id > 5 AND t IS NOT NULL;

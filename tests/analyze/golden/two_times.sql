@@ -1,0 +1,4 @@
+CREATE STREAM orders (id BIGINT, t DATE, paid DATE, WATERMARK FOR t AS t - INTERVAL 1 DAY, WATERMARK FOR paid AS paid - INTERVAL 1 DAY);
+CREATE STREAM deliveries (id BIGINT, t DATE, WATERMARK FOR t AS t - INTERVAL 5 DAYS);
+SELECT STREAM o.id FROM orders o
+JOIN deliveries d WITHIN 2d ON o.id = d.id;

@@ -1,0 +1,253 @@
+"""Which conditions bound the state of a join, and how."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.analyze import analyze
+from watersmeet.language import read_script
+from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
+from watersmeet.plan.explain import expression_in_words
+
+DAY = 86_400_000_000
+MINUTE = 60_000_000
+
+V = "CREATE STREAM v (a BIGINT, b BIGINT, deadline BIGINT, WATERMARK FOR a AS a - 0);"
+V_TIME = "CREATE STREAM v (a TIMESTAMP, b TIMESTAMP, deadline BIGINT, WATERMARK FOR a AS a - INTERVAL 0 SECONDS);"
+V_DATE = "CREATE STREAM v (a DATE, b DATE, WATERMARK FOR a AS a - INTERVAL 0 DAYS);"
+FORWARD, BACKWARD = ("v1.a", "v2.a"), ("v2.a", "v1.a")
+
+
+def shown(bounds: tuple[TimeBound, ...]) -> list[tuple[str, str, int]]:
+    return [(str(bound.column), str(bound.other), bound.constant) for bound in bounds]
+
+
+def join_of(query) -> AnalyzedJoin:
+    assert isinstance(query.relation, AnalyzedJoin)
+    return query.relation
+
+
+def select(on: str, declaration: str = V) -> str:
+    return f"{declaration} SELECT STREAM v1.b FROM v v1 JOIN v v2 ON {on};"
+
+
+# The rows of HZ-V30: a is watermarked, b is not.
+@pytest.mark.parametrize(
+    ("on", "forward", "backward"),
+    [
+        ("v1.a = v2.a", 0, 0),
+        ("v2.a BETWEEN v1.a - 1 AND v1.a + 4", 4, 1),
+        ("v1.a - v2.a + 10 >= 0 AND v1.a <= v2.a + 3", 10, 3),
+        ("v1.a + 10 > v2.a + 10 - 10 AND v2.a >= v1.a - 5", 10, 5),
+        ("v1.a = v2.a + 10", -10, 10),
+        ("v2.a BETWEEN v1.a AND v1.a + 9 AND v2.a <= v1.a + 5", 5, 0),
+    ],
+)
+def test_accepts_bounds_in_both_directions(analyzed, on, forward, backward):
+    join = join_of(analyzed(select(on)))
+    assert shown(join.bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
+    assert not (join.residual or join.left_only or join.right_only)
+
+
+# The rows of HZ-V30 that are rejected, with the cause that is given.
+@pytest.mark.parametrize(
+    ("on", "unbounded", "cause"),
+    [
+        ("1 = 2", "v1 and v2", "no bound between v1.a and v2.a"),
+        ("v1.a >= v2.a", "v2", "only one direction: v2.a may be any time before v1.a"),
+        ("v2.a >= v1.a", "v1", "only one direction: v2.a may be any time after v1.a"),
+        ("v1.a BETWEEN v1.b AND v2.a", "v1", "only one direction"),
+        ("(v1.a = v2.a) OR (v1.a = v2.a + 1)", "v1 and v2", "only inside OR"),
+        ("v2.a BETWEEN v1.a AND v1.a + v1.deadline + 1", "v1", "not constant: v2.a <= v1.a + v1.deadline + 1"),
+        ("v1.a IS NOT DISTINCT FROM v2.a", "v1 and v2", "IS NOT DISTINCT FROM"),
+    ],
+)
+def test_refuses_what_does_not_bound_both_sides(refused, on, unbounded, cause):
+    [refusal] = refused(select(on))
+    assert refusal.condition == "UNBOUNDED_STATE"
+    assert refusal.parameters["unbounded"] == unbounded
+    assert cause in refusal.label
+
+
+def test_refuses_a_cast_that_leaves_the_family(refused):
+    on = "v2.a BETWEEN v1.a AND CAST(CAST(v1.a AS VARCHAR) AS TIMESTAMP) + INTERVAL '10' SECOND"
+    [refusal] = refused(select(on, V_TIME))
+    assert refusal.condition == "UNBOUNDED_STATE"
+    assert "not constant" in refusal.label
+
+
+def test_refuses_a_side_without_watermark(refused):
+    [refusal] = refused(
+        f"{V} CREATE STREAM w (a BIGINT); SELECT STREAM v1.b FROM v v1 JOIN w v2 ON v1.a = v2.a;",
+    )
+    assert refusal.condition == "MISSING_WATERMARK"
+    assert refusal.parameters["side"] == "w"
+    assert "`WATERMARK FOR a AS a - 5`" in refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("on", "forward", "backward"),
+    [
+        ("-v1.a <= -v2.a + 3 AND v2.a - v1.a >= -(2 + 5)", 3, 7),
+        ("NOT (v1.a < v2.a - 3) AND NOT v2.a < v1.a", 3, 0),
+        ("0 <= 2 * 60 + v1.a - v2.a AND v1.a - 1 = v2.a", 1 - 2, 1),
+    ],
+)
+def test_understands_any_arrangement(analyzed, on, forward, backward):
+    assert shown(join_of(analyzed(select(on))).bounds) == [(*FORWARD, forward), (*BACKWARD, backward)]
+
+
+def test_keeps_strictness_and_prefers_the_strict_of_two_equal_bounds(analyzed):
+    join = join_of(analyzed(select("v1.a >= v2.a - 3 AND v1.a > v2.a - 3 AND v2.a > v1.a - 2 AND v2.a >= v1.a - 1")))
+    assert [(bound.constant, bound.strict) for bound in join.bounds] == [(3, True), (1, False)]
+
+
+def test_equal_times_are_a_key_as_well(analyzed):
+    [(left, right)] = join_of(analyzed(select("v2.a - v1.a = 0"))).keys
+    assert (expression_in_words(left), expression_in_words(right)) == ("v1.a", "v2.a")
+
+
+def test_times_at_a_distance_are_no_key(analyzed):
+    assert join_of(analyzed(select("v1.a = v2.a + 10"))).keys == ()
+
+
+def test_times_of_different_types_are_no_key(analyzed):
+    sql = (
+        f"{V} CREATE STREAM w (a INT, WATERMARK FOR a AS a - 0);SELECT STREAM v1.b FROM v v1 JOIN w v2 ON v1.a = v2.a;"
+    )
+    join = join_of(analyzed(sql))
+    assert join.keys == ()
+    assert shown(join.bounds) == [(*FORWARD, 0), (*BACKWARD, 0)]
+
+
+def test_a_comparison_within_one_side_is_a_predicate(analyzed):
+    sql = (
+        "CREATE STREAM l (t BIGINT, u BIGINT, WATERMARK FOR t AS t - 0, WATERMARK FOR u AS u - 0);"
+        "CREATE STREAM r (t BIGINT, WATERMARK FOR t AS t - 0);"
+        "SELECT STREAM l.u FROM l JOIN r ON l.t = r.t AND l.u >= l.t - 5;"
+    )
+    join = join_of(analyzed(sql))
+    assert shown(join.bounds) == [("l.t", "r.t", 0), ("r.t", "l.t", 0)]
+    assert [expression_in_words(part) for part in join.left_only] == ["l.u >= l.t - 5"]
+
+
+def test_intervals_bound_timestamps(analyzed):
+    on = "v2.a BETWEEN v1.a - INTERVAL 5 MINUTES AND v1.a + INTERVAL 1 HOUR + INTERVAL 30 MINUTES"
+    assert shown(join_of(analyzed(select(on, V_TIME))).bounds) == [(*FORWARD, 90 * MINUTE), (*BACKWARD, 5 * MINUTE)]
+
+
+def test_plain_numbers_are_days_of_a_date(analyzed):
+    on = "v2.a BETWEEN v1.a - 1 AND v1.a + INTERVAL 2 DAYS"
+    assert shown(join_of(analyzed(select(on, V_DATE))).bounds) == [(*FORWARD, 2 * DAY), (*BACKWARD, DAY)]
+
+
+def test_within_bounds_both_directions(analyzed):
+    sql = f"{V_TIME} SELECT STREAM v1.b FROM v v1 JOIN v v2 WITHIN 5m ON v1.deadline = v2.deadline;"
+    join = join_of(analyzed(sql))
+    assert shown(join.bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 5 * MINUTE)]
+    assert len(join.keys) == 1
+
+
+def test_within_and_on_give_the_lowest_bound(analyzed):
+    sql = f"{V_TIME} SELECT STREAM v1.b FROM v v1 JOIN v v2 WITHIN 5m ON v2.a >= v1.a;"
+    assert shown(join_of(analyzed(sql)).bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 0)]
+
+
+def test_warns_of_bounds_that_no_time_satisfies(analyzed):
+    query = analyzed(select("v1.a >= v2.a + 1 AND v2.a >= v1.a + 1"))
+    assert any("no rows ever meet" in warned.message for warned in query.warnings)
+
+
+def test_chained_joins_use_the_times_of_every_source_of_a_side(analyzed):
+    sql = (
+        "CREATE STREAM a (t BIGINT, WATERMARK FOR t AS t - 0); CREATE STREAM b (t BIGINT, WATERMARK FOR t AS t - 0);"
+        "CREATE STREAM c (t BIGINT, WATERMARK FOR t AS t - 0);"
+        "SELECT STREAM a.t FROM a JOIN b ON a.t = b.t LEFT JOIN c ON c.t BETWEEN b.t - 2 AND b.t + 3;"
+    )
+    outer = join_of(analyzed(sql))
+    assert shown(outer.bounds) == [("b.t", "c.t", 3), ("c.t", "b.t", 2)]
+    assert isinstance(outer.left, AnalyzedJoin)
+    assert shown(outer.left.bounds) == [("a.t", "b.t", 0), ("b.t", "a.t", 0)]
+
+
+BATCHES = "CREATE STREAM l (id BIGINT, t BIGINT, p BIGINT); CREATE STREAM r (id BIGINT, t BIGINT, p BIGINT);"
+
+
+def test_batches_take_the_compared_times_as_watermarked(analyzed):
+    on = "l.id = r.id AND l.p < r.p AND r.t BETWEEN l.t - 1 AND l.t + 4"
+    join = join_of(analyzed(f"{BATCHES} SELECT l.id FROM l JOIN r ON {on};", inputs="batches"))
+    assert shown(join.bounds) == [("l.t", "r.t", 4), ("r.t", "l.t", 1)]
+    assert [expression_in_words(part) for part in join.residual] == ["l.p < r.p"]
+    assert len(join.keys) == 1
+
+
+def test_batches_take_the_only_time_for_within(analyzed):
+    sql = (
+        "CREATE STREAM l (k INT, t TIMESTAMP); CREATE STREAM r (k INT, u TIMESTAMP);"
+        "SELECT l.k FROM l JOIN r WITHIN 1m ON l.k < r.k;"
+    )
+    join = join_of(analyzed(sql, inputs="batches"))
+    assert shown(join.bounds) == [("l.t", "r.u", MINUTE), ("r.u", "l.t", MINUTE)]
+
+
+def test_batches_still_need_a_bound(refused):
+    [refusal] = refused(f"{BATCHES} SELECT l.id FROM l JOIN r ON l.id = r.id;", inputs="batches")
+    assert refusal.condition == "UNBOUNDED_STATE"
+
+
+def test_streams_need_the_watermark_that_batches_do_not(refused):
+    refusals = refused(f"{BATCHES} SELECT l.id FROM l JOIN r ON r.t BETWEEN l.t - 1 AND l.t + 4;")
+    assert [refusal.condition for refusal in refusals] == ["MISSING_WATERMARK"] * 2
+
+
+def test_batches_may_compare_other_times_than_the_watermarked(analyzed):
+    sql = f"{V} SELECT v1.b FROM v v1 JOIN v v2 ON v2.b BETWEEN v1.b - 1 AND v1.b + 4 AND v1.a < v2.a;"
+    join = join_of(analyzed(sql, inputs="batches"))
+    assert sorted(shown(join.bounds)) == [("v1.b", "v2.b", 4), ("v2.a", "v1.a", 0), ("v2.b", "v1.b", 1)]
+
+
+def test_batches_with_within_must_say_which_time(refused):
+    sql = "CREATE STREAM l (k INT); CREATE STREAM r (k INT); SELECT l.k FROM l JOIN r WITHIN 1 ON l.k = r.k;"
+    assert [refusal.condition for refusal in refused(sql, inputs="batches")] == ["MISSING_WATERMARK"] * 2
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> str:
+    """A comparison of v1.a and v2.a, in any arrangement of sums, signs and brackets."""
+    one, other = draw(st.permutations(["v1.a", "v2.a"]))
+    is_apart = draw(st.booleans())
+    constants = st.lists(st.integers(0, 9).map(str), max_size=3)
+    left = [one, *draw(constants)] if is_apart else [one, f"(-{other})", *draw(constants)]
+    right = [other, *draw(constants)] if is_apart else [*draw(constants), "0"]
+    operator = draw(st.sampled_from(["=", "<", "<=", ">", ">="]))
+    sides = [_sum(draw, draw(st.permutations(side))) for side in (left, right)]
+    return f"{sides[0]} {operator} {sides[1]}"
+
+
+def _sum(draw: st.DrawFn, terms: list[str]) -> str:
+    text = terms[0]
+    for term in terms[1:]:
+        if "v" in term:
+            text = f"{term} + {text}"
+        else:
+            text = draw(st.sampled_from([f"{text} - {term}", f"({text}) + {term}", f"-(-({text}) + {term})"]))
+    return text
+
+
+@given(on=comparisons(), times=st.tuples(st.integers(-30, 30), st.integers(-30, 30)))
+def test_a_bound_says_exactly_what_the_comparison_says(on, times):
+    # The other direction is given by a bound so far away that it always holds.
+    far = "v1.a >= v2.a - 1000 AND v2.a >= v1.a - 1000"
+    [query] = analyze(read_script(select(f"{on} AND {far}"), "q.sql"))
+    join = join_of(query)
+    assert not join.residual
+    value = dict(zip(("v1.a", "v2.a"), times, strict=True))
+    python = on.replace("v1.a", f"({times[0]})").replace("v2.a", f"({times[1]})").replace(" = ", " == ")
+    holds = [
+        difference > 0 if bound.strict else difference >= 0
+        for bound in join.bounds
+        for difference in [value[str(bound.column)] - value[str(bound.other)] + bound.constant]
+    ]
+    assert all(holds) == eval(python)

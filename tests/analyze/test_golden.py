@@ -1,0 +1,61 @@
+"""Texts that people read, compared to the letter: refusals, and queries explained.
+
+Every ``golden/NAME.sql`` belongs to a ``golden/NAME.txt``; UPDATE_GOLDEN=1 in the environment writes the latter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from watersmeet.analyze import analyze
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.plan.explain import query_as_json, render_query
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def answer(path: Path) -> str:
+    try:
+        queries = analyze(read_script(path.read_text("utf-8"), path.name))
+    except WatersmeetError as error:
+        return f"{error}\n"
+    warnings = [f"Warning: {warned.message}" for query in queries for warned in query.warnings]
+    return "\n\n".join([*(render_query(query) for query in queries), *warnings]) + "\n"
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
+def test_the_answer_reads_as_agreed(path: Path):
+    expected = path.with_suffix(".txt")
+    if os.environ.get("UPDATE_GOLDEN"):
+        expected.write_text(answer(path), "utf-8")
+    assert answer(path) == expected.read_text("utf-8")
+
+
+def test_every_golden_text_has_its_script():
+    assert {p.stem for p in GOLDEN.glob("*.sql")} == {p.stem for p in GOLDEN.glob("*.txt")}
+
+
+def test_json_says_what_the_tree_says():
+    [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
+    found = query_as_json(query, lambda join: [("operator", f"{join.kind} interval join")])
+    relation = json.loads(json.dumps(found))["relation"]
+    assert relation["remarks"] == {"operator": "left interval join"}
+    assert relation["keys"] == [["o.order_id", "d.order_id"]]
+    assert relation["bounds"] == [
+        {"column": "o.order_time", "other": "d.delivery_time", "constant": 3_600_000_000, "strict": False},
+        {"column": "d.delivery_time", "other": "o.order_time", "constant": 300_000_000, "strict": False},
+    ]
+    assert relation["left"]["filters"] == ["o.item_id > 0"]
+    assert all(line in render_query(query) for line in relation["kept"])
+
+
+def test_remarks_stand_in_the_tree():
+    [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
+    text = render_query(query, lambda join: [("operator", "interval join"), ("why", "it has bounds")])
+    assert "├─ operator    interval join" in text
+    assert "├─ why         it has bounds" in text

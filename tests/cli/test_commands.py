@@ -1,0 +1,175 @@
+"""What the command prints and how it exits, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from watersmeet.cli import check
+from watersmeet.cli.app import app
+from watersmeet.cli.failure import Format
+from watersmeet.errors import catalogue
+from watersmeet.version import __version__
+
+HELP = Path(__file__).parent / "help"
+COMMANDS = ("", "init", "check", "explain", "run", "test", "demo")
+
+
+def watersmeet(*arguments: object) -> Result:
+    environ = {"COLUMNS": "80", "TERMINAL_WIDTH": "80", "NO_COLOR": "1"}
+    return CliRunner(env=environ).invoke(app, [str(argument) for argument in arguments], prog_name="watersmeet")
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    assert watersmeet("init", tmp_path / "shop").exit_code == 0
+    return tmp_path / "shop"
+
+
+def unbounded(shop: Path) -> Path:
+    sql = shop / "sql" / "joined.sql"
+    text = sql.read_text()
+    start = text.index("    AND d.delivery_time")
+    sql.write_text(text[:start].rstrip() + ";\n")
+    return sql
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help(command: str) -> None:
+    """Write the golden files anew with WRITE_GOLDEN=1 in the environment, and read the difference."""
+    shown = watersmeet(*filter(None, [command]), "--help")
+    golden = HELP / f"{command or 'watersmeet'}.txt"
+    if os.environ.get("WRITE_GOLDEN"):
+        golden.write_text(shown.stdout)
+    assert shown.exit_code == 0
+    assert shown.stdout == golden.read_text()
+    assert command == "" or f"watersmeet {command}" in shown.stdout.split("Example:")[1]
+
+
+def test_version() -> None:
+    assert watersmeet("--version").stdout == f"watersmeet {__version__}\n"
+
+
+def test_init_writes_a_project_that_may_run(shop: Path) -> None:
+    checked = watersmeet("check", shop)
+    assert (checked.exit_code, checked.stdout) == (0, f"{shop}/sql/joined.sql: 1 query can run, in bounded state.\n")
+
+
+def test_init_leaves_a_folder_with_something_in_it_alone(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text("mine")
+    again = watersmeet("init", shop)
+    assert (again.exit_code, sql.read_text()) == (2, "mine")
+    assert "[FOLDER_NOT_EMPTY]" in again.stderr
+
+
+def test_the_current_folder_is_the_default(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop)
+    assert watersmeet("check").stdout == "sql/joined.sql: 1 query can run, in bounded state.\n"
+
+
+def test_check_for_machines(shop: Path) -> None:
+    assert json.loads(watersmeet("check", shop, "--format", "json").stdout) == {"queries": 1, "warnings": []}
+
+
+def test_explain_names_keys_bounds_operator_and_why(shop: Path) -> None:
+    shown = watersmeet("explain", shop).stdout
+    for part in (
+        "o.order_id = d.order_id",
+        "d.delivery_time <= o.order_time + 1 h",
+        "interval join",
+        "why",
+        "are kept until",
+    ):
+        assert part in shown
+
+
+def test_explain_for_machines(shop: Path) -> None:
+    [query] = json.loads(watersmeet("explain", shop, "--format", "json").stdout)
+    assert query["into"] == "joined"
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "run"])
+def test_a_refusal_is_text_with_its_place_and_no_trace(shop: Path, command: str) -> None:
+    sql = unbounded(shop)
+    refused = watersmeet(command, shop)
+    assert refused.exit_code == 1
+    assert refused.stderr.startswith("[UNBOUNDED_STATE]")
+    assert f"  --> {sql}:" in refused.stderr
+    assert "\nHint: " in refused.stderr
+    assert "Traceback" not in refused.output
+
+
+def test_a_refusal_for_machines(shop: Path) -> None:
+    sql = unbounded(shop)
+    refused = watersmeet("check", shop, "--format", "json")
+    [refusal] = json.loads(refused.stdout)["refusals"]
+    assert (refused.exit_code, refusal["condition"], refusal["place"]["file"]) == (1, "UNBOUNDED_STATE", str(sql))
+
+
+def test_refusals_of_two_files_have_their_places_there(shop: Path) -> None:
+    (shop / "sql" / "another.sql").write_text("INSERT INTO joined\nSELECT STREAM o.nothing FROM orders o;\n")
+    unbounded(shop)
+    places = [r["place"] for r in json.loads(watersmeet("check", shop, "--format", "json").stdout)["refusals"]]
+    assert [(Path(place["file"]).name, place["line"]) for place in places] == [("another.sql", 2), ("joined.sql", 16)]
+
+
+def test_a_script_without_a_query(tmp_path: Path) -> None:
+    (tmp_path / "empty.sql").write_text("-- nothing yet\n")
+    refused = watersmeet("check", tmp_path / "empty.sql")
+    assert (refused.exit_code, "[NO_QUERY]" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--once", "--end"],
+        ["run", "--conf", "spark.driver.memory"],
+        ["run", "--master", "local", "--remote", "sc://host"],
+        ["check", "--format", "xml"],
+        ["unknown"],
+    ],
+)
+def test_wrong_usage_exits_with_2(shop: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
+    monkeypatch.chdir(shop)
+    refused = watersmeet(*arguments)
+    assert refused.exit_code == 2
+    assert "Usage: watersmeet" in refused.stderr
+    assert "Traceback" not in refused.output
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "run", "test"])
+def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
+    refused = watersmeet(command, tmp_path / "nowhere")
+    assert (refused.exit_code, refused.stderr.split(" ")[0]) == (2, "[FILE_NOT_FOUND]")
+
+
+def broken(path: Path, format: Format) -> None:
+    raise RuntimeError("a wheel came off\nand rolled away")
+
+
+def test_the_unexpected_is_one_line_and_a_way_to_see_more(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "check_project", broken)
+    failed = watersmeet("check", shop)
+    assert failed.exit_code == 3
+    assert failed.stderr.splitlines()[0] == "watersmeet: RuntimeError: a wheel came off"
+    assert "--debug" in failed.stderr
+    assert isinstance(watersmeet("--debug", "check", shop).exception, RuntimeError)
+
+
+def test_the_command_is_installed() -> None:
+    command = Path(sys.executable).with_name("watersmeet")
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"watersmeet {__version__}\n"
+
+
+def test_every_condition_of_the_command_is_in_the_catalogue() -> None:
+    from watersmeet.cli.failure import UNREADABLE
+
+    assert catalogue().keys() >= UNREADABLE

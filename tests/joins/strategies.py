@@ -1,0 +1,188 @@
+"""Random interval joins and random histories for them.
+
+The ranges are small on purpose: keys collide, times tie, bounds are met exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from watersmeet.joins.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.joins.operator import END_OF_INPUT
+
+Row = dict[str, Any]
+
+KINDS = ("inner", "left", "right", "full")
+END = {"l.t": END_OF_INPUT, "l.u": END_OF_INPUT, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one batch brings."""
+
+    rows: tuple[tuple[Row, ...], tuple[Row, ...]]
+    marks: Mapping[str, int]
+
+    def tables(self) -> dict[int, pa.Table]:
+        """The arrivals as the kernel takes them; a port without rows is absent."""
+        return {p: table("lr"[p], rows) for p, rows in enumerate(self.rows) if rows}
+
+
+def table(side: str, rows: tuple[Row, ...]) -> pa.Table:
+    """Rows as an Arrow table with all columns of the side."""
+    return pa.Table.from_pylist(list(rows), schema=schema(side))
+
+
+def schema(side: str) -> pa.Schema:
+    names = ("k", "k2", "t", "u", "v", "code")
+    fields = [pa.field(f"{side}.{name}", pa.int64()) for name in names]
+    return pa.schema([*fields, pa.field(f"{side}.dead", pa.bool_())])
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> Condition:
+    """A residual condition over the payloads, which may be NULL."""
+    values = (Column("l.v"), Column("r.v"), Constant(2), Constant(None), Apply("+", (Column("l.v"), Column("r.v"))))
+    operators = st.sampled_from(("=", "<=>", "<>", "<", "<=", ">", ">="))
+    leaf = st.builds(lambda o, a, b: Apply(o, (a, b)), operators, st.sampled_from(values), st.sampled_from(values))
+    null = st.builds(lambda a: Apply("is_null", (a,)), st.sampled_from(values))
+    tree = st.recursive(
+        leaf | null,
+        lambda inner: (
+            st.builds(lambda o, a, b: Apply(o, (a, b)), st.sampled_from(("and", "or")), inner, inner)
+            | st.builds(lambda a: Apply("not", (a,)), inner)
+        ),
+        max_leaves=3,
+    )
+    return draw(tree)
+
+
+@st.composite
+def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
+    """An interval join; with ``two_times`` also with a second watermarked column, with or without a bound on it.
+
+    Every bound follows from the condition, as the analysis guarantees.
+    """
+    keys = draw(st.sampled_from(((), ("k",), ("k", "k2"))))
+    exact = keys == ("k",) and draw(st.booleans())
+    times = [("t", "u") if two_times and draw(st.booleans()) else ("t",) for _ in "lr"]
+    dead = draw(st.booleans())
+    sides = [
+        Side(
+            columns=tuple(f"{s}.{c}" for c in draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",))))),
+            times=tuple(f"{s}.{c}" for c in times[i]),
+            keys=tuple(f"{s}.{c}" for c in keys),
+            code=f"{s}.code" if keys else None,
+            exact=exact,
+            dead=f"{s}.dead" if dead else None,
+            operands=(f"{s}.v", f"{s}.t", f"{s}.u"),
+        )
+        for i, s in enumerate("lr")
+    ]
+    lower, upper = sorted((draw(st.integers(-5, 5)), draw(st.integers(-5, 5))))
+    bounds = [Bound("l.t", "r.t", upper), Bound("r.t", "l.t", -lower)]
+    extra = _second_bounds(draw, times)
+    parts = [_holds(bound) for bound in extra]
+    if draw(st.booleans()):
+        parts.append(draw(conditions()))
+    return IntervalJoin(
+        kind=draw(st.sampled_from(KINDS)),
+        left=sides[0],
+        right=sides[1],
+        left_time="l.t",
+        right_time="r.t",
+        lower=lower,
+        upper=upper,
+        bounds=tuple(bounds + extra),
+        condition=None if not parts else parts[0] if len(parts) == 1 else Apply("and", tuple(parts)),
+    )
+
+
+def _second_bounds(draw: st.DrawFn, times: list[tuple[str, ...]]) -> list[Bound]:
+    choices = [(f"l.{a}", f"r.{b}") for a in times[0] for b in times[1] if (a, b) != ("t", "t")]
+    both = choices + [(b, a) for a, b in choices]
+    if not both:
+        return []
+    picked = draw(st.lists(st.sampled_from(both), max_size=2, unique=True))
+    return [Bound(column, other, draw(st.integers(-4, 6))) for column, other in picked]
+
+
+def _holds(bound: Bound) -> Condition:
+    return Apply(">=", (Column(bound.column), Apply("-", (Column(bound.other), Constant(bound.constant)))))
+
+
+_TIMES = (*range(17), None)
+_CHOICES = {
+    "k": (1, 1, 2, 3, None),
+    "k2": (0, 0, 0, 1, None),
+    "t": _TIMES,
+    "u": _TIMES,
+    "v": (0, 1, 2, 3, 4, None),
+    "dead": (False, False, False, True),
+}
+
+
+def rows(side: str, exact: bool) -> st.SearchStrategy[Row]:
+    """A row of a side; keys and times may be NULL, codes of unequal keys may be equal unless ``exact``.
+
+    One number says it all, which is many times faster to draw than a value per column.
+    """
+
+    def spelled(number: int) -> Row:
+        row: Row = {}
+        for name, values in _CHOICES.items():
+            number, choice = divmod(number, len(values))
+            row[f"{side}.{name}"] = values[choice]
+        key = row[f"{side}.k"] or 0
+        return {**row, f"{side}.code": key if exact else key % 2}
+
+    return st.integers(0, math.prod(len(values) for values in _CHOICES.values()) - 1).map(spelled)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn, join: IntervalJoin) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """The rows of one batch."""
+    left, right = (draw(st.lists(rows(s, join.left.exact), max_size=5)) for s in "lr")
+    return (tuple(left), tuple(right))
+
+
+@st.composite
+def histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+    """Batches with marks of any kind: promises that rows keep or break, marks that fall, and the end at any time."""
+    names = (*join.left.times, *join.right.times)
+    mark = st.integers(-2, 22) | st.integers(-2, 22) | st.integers(-2, 22) | st.just(END_OF_INPUT)
+    marks = st.dictionaries(st.sampled_from(names), mark, max_size=2)
+    return draw(st.lists(st.builds(Batch, arrivals(join), marks), min_size=1, max_size=7))
+
+
+@st.composite
+def honest_histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+    """Batches in which no row is late, and a last one that ends the input."""
+    parts = draw(st.lists(arrivals(join), min_size=1, max_size=6))
+    batches: list[Batch] = []
+    for i, part in enumerate(parts):
+        later = [row for after in parts[i + 1 :] for port in after for row in port]
+        marks: dict[str, int] = {}
+        for name in (*join.left.times, *join.right.times):
+            times = [row[name] for row in later if row.get(name) is not None]
+            if draw(st.booleans()):
+                marks[name] = min(times, default=20) - draw(st.integers(0, 3))
+        batches.append(Batch(part, marks))
+    return [*batches, Batch(((), ()), END)]
+
+
+def recut(batches: list[Batch], cuts: list[int]) -> list[Batch]:
+    """The same rows without marks, cut into one batch per cut and port by port, and the end."""
+    lefts = [row for batch in batches for row in batch.rows[0]]
+    rights = [row for batch in batches for row in batch.rows[1]]
+    edges = [0, *sorted(cuts), max(len(lefts), len(rights), *cuts, 0)]
+    parts = [Batch((tuple(lefts[a:b]), tuple(rights[a:b])), {}) for a, b in pairwise(edges)]
+    return [*parts, Batch(((), ()), END)]

@@ -1,0 +1,154 @@
+"""The kernel gives what the reference defines, batch by batch, however rows arrive and wherever it restarts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
+
+from watersmeet.joins import runs
+from watersmeet.joins.interval import IntervalJoin
+from watersmeet.joins.operator import Emission
+from watersmeet.joins.reference import Reference, Step, all_pairs, multiset, side_of
+from watersmeet.testing import MemoryStore
+
+quick = settings(
+    derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    # By position: a table of joined rows may carry one name twice.
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def emitted(emission: Emission) -> Counter[tuple[Any, ...]]:
+    return multiset(row for table in emission.rows for row in tuples(table))
+
+
+def expect_same(join: IntervalJoin, emission: Emission, step: Step) -> None:
+    for table in emission.rows:
+        assert table.column_names == [*join.left.columns, *join.right.columns]
+    assert emitted(emission) == multiset(step.rows)
+    late = Counter((port, row) for port, table in emission.late for row in tuples(table))
+    assert late == Counter((port, tuple(row[c] for c in side_of(join, port).columns)) for port, row in step.late)
+    report = emission.report
+    assert report.state == step.state
+    assert dict(report.watermarks) == step.watermarks
+    assert report.late == tuple(sum(port == p for port, _ in step.late) for p in (0, 1))
+    assert report.matched + sum(report.padded) == len(step.rows)
+
+
+def steps(join: IntervalJoin, batches: list[Batch]) -> list[Step]:
+    reference = Reference(join)
+    return [reference.step(dict(enumerate(batch.rows)), batch.marks) for batch in batches]
+
+
+def total(given_steps: list[Step]) -> Counter[tuple[Any, ...]]:
+    return multiset(row for step in given_steps for row in step.rows)
+
+
+def kernel_total(join: IntervalJoin, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
+    store = MemoryStore()
+    found: Counter[tuple[Any, ...]] = Counter()
+    for batch in batches:
+        found += emitted(join.step(store, batch.tables(), batch.marks))
+    return found
+
+
+def forget_decoded_runs() -> None:
+    # What a new process starts with: no decoded run at hand.
+    runs._cache = runs._Cache(budget=runs._cache.budget)
+
+
+@quick
+@given(st.data())
+def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(histories(join))
+    store = MemoryStore()
+    for batch, step in zip(batches, steps(join, batches), strict=True):
+        expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+
+
+@quick
+@given(st.data())
+def test_kernel_holds_nothing_outside_its_store(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(histories(join))
+    restarts = data.draw(st.lists(st.booleans(), min_size=len(batches), max_size=len(batches)))
+    store = MemoryStore()
+    for batch, step, restart in zip(batches, steps(join, batches), restarts, strict=True):
+        if restart:
+            store, join = store.restarted(), replace(join)
+            forget_decoded_runs()
+        expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+
+
+@quick
+@given(st.data())
+def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(histories(join))
+    store = MemoryStore()
+    for batch, step in zip(batches, steps(join, batches), strict=True):
+        # The first attempt writes to a copy, which is lost.
+        join.step(store.restarted(), batch.tables(), batch.marks)
+        expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+
+
+@settings(quick, max_examples=60)
+@given(st.data())
+def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
+    join = data.draw(joins(two_times=False))
+    batches = [batch for _ in range(3) for batch in data.draw(histories(join))]
+    batches = [replace(batch, marks={k: min(v, 8) for k, v in batch.marks.items()}) for batch in batches]
+    store = MemoryStore()
+    for batch, step in zip(batches, steps(join, batches), strict=True):
+        expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+
+
+@quick
+@given(st.data())
+def test_result_does_not_depend_on_order_or_cuts(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(histories(join))
+    shuffled = [replace(b, rows=tuple(tuple(data.draw(st.permutations(p))) for p in b.rows)) for b in batches]
+    cut = recut(shuffled[::-1], data.draw(st.lists(st.integers(0, 20), max_size=4)))
+    lefts, rights = ([row for batch in batches for row in batch.rows[port]] for port in (0, 1))
+    expected = all_pairs(join, lefts, rights)
+    assert total(steps(join, cut)) == expected
+    assert kernel_total(join, cut) == expected
+
+
+@quick
+@given(st.data())
+def test_kept_promises_lose_no_pair(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(honest_histories(join))
+    lefts, rights = ([row for batch in batches for row in batch.rows[port]] for port in (0, 1))
+    found = steps(join, batches)
+    assert not any(step.late for step in found)
+    assert total(found) == all_pairs(join, lefts, rights)
+    assert found[-1].state == (0, 0)
+    assert kernel_total(join, batches) == total(found)
+
+
+@quick
+@given(st.data())
+def test_no_row_falls_below_the_watermarks_of_the_result(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    names = [*join.left.columns, *join.right.columns]
+    before: dict[str, int] = {}
+    for step in steps(join, data.draw(histories(join))):
+        for row in step.rows:
+            for name, value in zip(names, row, strict=True):
+                assert value is None or name not in before or value >= before[name]
+        for name, mark in step.watermarks.items():
+            assert mark >= before.get(name, mark)
+        before = step.watermarks

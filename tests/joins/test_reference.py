@@ -1,0 +1,146 @@
+"""Points of the definition that no other test pins down one by one."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet.joins import condition as vectorised
+from watersmeet.joins.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.joins.reference import Reference, compare, evaluate, event_time
+
+NAN = float("nan")
+
+
+def orders() -> IntervalJoin:
+    """The worked example of keyed watermarks: r.r >= l.d - 1 and l.d >= r.r - 4; no bound on l.o."""
+    bounds = (Bound("r", "d", 1), Bound("d", "r", 4))
+    return IntervalJoin("inner", Side(("o", "d"), ("o", "d")), Side(("r",), ("r",)), "d", "r", -1, 4, bounds)
+
+
+def test_a_column_without_a_bound_follows_the_earliest_row_kept() -> None:
+    join = Reference(orders())
+    join.step({0: [{"o": 102, "d": 101}]}, {})
+    join.step({0: [{"o": 102, "d": 103}]}, {})
+    assert join.step({}, {"o": 103}).watermarks == {"o": 102}
+    assert join.step({1: [{"r": 100}]}, {}).rows == [(102, 101, 100)]
+    assert join.step({}, {"d": 102}).watermarks == {"o": 102}
+    last = join.step({}, {"r": 110})
+    assert last.watermarks == {"o": 103, "d": 102, "r": 101}
+    # r = 100 is below its limit, 102 - 1; both left rows are below theirs, 110 - 4.
+    assert last.state == (0, 0)
+
+
+def test_a_row_late_by_any_of_its_times_is_late() -> None:
+    join = Reference(orders())
+    join.step({}, {"o": 10})
+    step = join.step({0: [{"o": 9, "d": 50}, {"o": None, "d": 50}, {"o": 10, "d": 50}]}, {})
+    assert [row for _, row in step.late] == [{"o": 9, "d": 50}]
+    assert step.state == (2, 0)
+
+
+def test_the_largest_of_several_limits_counts() -> None:
+    sides = (Side(("l",), ("l",)), Side(("r", "s"), ("r", "s")))
+    join = Reference(IntervalJoin("left", *sides, "l", "r", -9, 9, (Bound("l", "r", 9), Bound("l", "s", 2))))
+    join.step({0: [{"l": 5}]}, {"r": 10})
+    assert join.limit("l") == 1
+    assert join.step({}, {"s": 8}).rows == [(5, None, None)]
+    assert join.limit("l") == 6
+
+
+def test_a_negative_constant_lifts_the_limit_above_the_mark() -> None:
+    join = Reference(
+        IntervalJoin("inner", Side(("l",), ("l",)), Side(("r",), ("r",)), "l", "r", 0, 0, (Bound("l", "r", -10),))
+    )
+    join.step({}, {"r": 5})
+    assert join.limit("l") == 15
+
+
+def test_marks_never_fall_and_the_end_saturates() -> None:
+    join = Reference(orders())
+    join.step({}, {"r": 7})
+    join.step({}, {"r": 3})
+    assert join.limit("d") == 3
+    step = join.step({}, {"r": END_OF_INPUT, "d": END_OF_INPUT, "o": END_OF_INPUT})
+    assert join.limit("d") == END_OF_INPUT
+    assert step.watermarks == dict.fromkeys(("o", "d", "r"), END_OF_INPUT)
+
+
+def test_event_times_count_in_microseconds() -> None:
+    assert event_time(datetime(1970, 1, 1, 1, tzinfo=UTC)) == 3_600_000_000
+    assert event_time(datetime(1969, 12, 31, 23, 59, 59, 999_999)) == -1
+    assert event_time(date(1970, 1, 2)) == 86_400_000_000
+    assert event_time(None) is None
+    assert event_time(12) == 12
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "order"),
+    [(NAN, NAN, 0), (NAN, float("inf"), 1), (1, NAN, -1), (-0.0, 0.0, 0), (Decimal("1.50"), Decimal("1.5"), 0),
+     (Decimal("0.1"), 0.1, 0), ("a", "b", -1), (b"\x01", b"\x00", 1), ([1, None], [1, 0], -1), ([1], [1, 2], -1),
+     ({"a": 1, "b": NAN}, {"a": 1, "b": NAN}, 0), (date(2024, 1, 1), datetime(2024, 1, 1), 0), (None, None, None)],
+)  # fmt: skip
+def test_values_compare_as_in_spark(one: Any, other: Any, order: int | None) -> None:
+    found = compare(one, other)
+    assert found == order if order in (0, None) else found is not None and found * order > 0
+
+
+def applied(operator: Any, *values: Any) -> Any:
+    return evaluate(Apply(operator, tuple(Constant(value) for value in values)), {})
+
+
+def test_arithmetic_is_that_of_ansi_spark() -> None:
+    assert applied("/", 7, 2) == 3.5
+    assert applied("%", -7, 3) == -1
+    assert applied("%", 7, -3) == 1
+    assert applied("%", -7.5, 2.0) == -1.5
+    assert applied("+", Decimal("9" * 30), Decimal("0.1")) == Decimal("9" * 30 + ".1")
+    assert applied("+", timedelta(seconds=1), 1) == 1_000_001
+    assert applied("/", None, 0) is None
+    for operator, one, other in (("/", 1, 0), ("%", 1, 0), ("/", 1.0, 0.0), ("+", 2**63 - 1, 1), ("*", 2**62, 2)):
+        with pytest.raises(ArithmeticError):
+            applied(operator, one, other)
+
+
+NUMBERS = st.sampled_from(("a", "b", "x", "y")).map(Column) | st.sampled_from((0, 2, -1.5)).map(Constant)
+SUMS = st.builds(lambda o, p, q: Apply(o, (p, q)), st.sampled_from(("+", "-", "*")), NUMBERS, NUMBERS)
+OPERANDS = NUMBERS | SUMS | st.builds(lambda p: Apply("negate", (p,)), NUMBERS)
+COMPARISONS = st.builds(
+    lambda o, p, q: Apply(o, (p, q)),
+    st.sampled_from(("=", "<=>", "<>", "<", "<=", ">", ">=")),
+    OPERANDS | st.just(Constant(None)),
+    OPERANDS | st.just(Constant(None)),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS | st.builds(lambda p: Apply("is_null", (p,)), OPERANDS) | st.sampled_from((True, None)).map(Constant),
+    lambda inner: (
+        st.builds(lambda o, p, q: Apply(o, (p, q)), st.sampled_from(("and", "or")), inner, inner)
+        | st.builds(lambda p: Apply("not", (p,)), inner)
+    ),
+    max_leaves=4,
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "a": st.sampled_from((0, 1, 2, -3, None)),
+        "b": st.sampled_from((0, 1, 2, -3, None)),
+        "x": st.sampled_from((0.0, -0.0, 1.0, -1.5, NAN, float("inf"), None)),
+        "y": st.sampled_from((0.0, -0.0, 1.0, -1.5, NAN, float("inf"), None)),
+    }
+)
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
+
+
+@settings(derandomize=True, max_examples=400, deadline=None, database=None)
+@given(CONDITIONS, st.lists(ROWS, min_size=1, max_size=8))
+def test_both_evaluators_agree(condition: Condition, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    found = vectorised.evaluate(condition, lambda name: table.column(name).combine_chunks(), len(rows)).to_pylist()
+    assert found == [evaluate(condition, row) for row in rows]

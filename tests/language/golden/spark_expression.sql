@@ -1,0 +1,5 @@
+SELECT STREAM
+    upper(a b c)
+FROM orders;
+SELECT STREAM CASE WHEN a THEN b FROM c;
+SELECT STREAM f(x) OVER (ORDER BY y) FROM c;

@@ -1,0 +1,2 @@
+SELECT STREAM x /* the column
+FROM a;

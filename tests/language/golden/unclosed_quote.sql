@@ -1,0 +1,4 @@
+SELEC x;
+SELECT STREAM x FROM a
+WHERE name = 'Ann;
+SELECT STREAM y FROM b;

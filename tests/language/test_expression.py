@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_expression
+from watersmeet.plan.expressions import Expr, quote
+
+
+def shape(expr: Expr) -> str:
+    """The structure of an expression as brackets, leaves by their text."""
+    if not expr.args:
+        return expr.text
+    return f"({expr.op} {' '.join(shape(arg) for arg in expr.args)})"
+
+
+def parts(expr: Expr) -> list[str]:
+    return [".".join(ref.parts) for ref in expr.references]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a OR b AND NOT c", "(or a (and b (not c)))"),
+        ("a AND b AND c", "(and a b c)"),
+        ("(a AND b) AND c", "(and (and a b) c)"),
+        ("a = b", "(= a b)"),
+        ("a == b", "(= a b)"),
+        ("a != b", "(<> a b)"),
+        ("a <> b", "(<> a b)"),
+        ("a <=> b", "(<=> a b)"),
+        ("a IS NOT DISTINCT FROM b", "(<=> a b)"),
+        ("a IS DISTINCT FROM b", "(not (<=> a b))"),
+        ("a IS NULL", "(is_null a)"),
+        ("a IS NOT NULL", "(not (is_null a))"),
+        ("x BETWEEN a - 1 AND a + 4", "(and (>= x (- a 1)) (<= x (+ a 4)))"),
+        ("x NOT BETWEEN 1 AND 2", "(not (and (>= x 1) (<= x 2)))"),
+        ("x IN (1, 2)", "(or (= x 1) (= x 2))"),
+        ("x IN (1)", "(= x 1)"),
+        ("x NOT IN (1, 2)", "(not (or (= x 1) (= x 2)))"),
+        ("a - b - c * d / e % f", "(- (- a b) (% (/ (* c d) e) f))"),
+        ("a - (b - c)", "(- a (- b c))"),
+        ("-a + +b", "(+ (negate a) b)"),
+        ("-a * b", "(* (negate a) b)"),
+        ("NOT a = b", "(not (= a b))"),
+        ("!a", "(not a)"),
+        ("NOT `x`", "(not `x`)"),
+        ("a = b IS NULL", "(is_null (= a b))"),
+        ("a >> 1 > 2", "(> a >> 1 2)"),
+        ("a LIKE b = c OR d", "(or a LIKE b = c d)"),
+        ("a BETWEEN 1 AND 2 AND b", "(and (and (>= a 1) (<= a 2)) b)"),
+        ("a LIKE 'x%' AND b", "(and a LIKE 'x%' b)"),
+        ("(a || b) * 2", "(* (a || b) 2)"),
+        ("within = left.key", "(= within left.key)"),
+    ],
+)
+def test_the_structure_follows_sparks_precedence(text: str, expected: str):
+    assert shape(read_expression(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1", 1),
+        ("10L", 10),
+        ("1.5", Decimal("1.5")),
+        (".5", Decimal("0.5")),
+        ("1e3", 1000.0),
+        ("1.5D", 1.5),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", Decimal(2**63)),
+        ("2BD", Decimal(2)),
+        ("'it''s'", "it's"),
+        ("'a' 'b'", "ab"),
+        ('"a"', "a"),
+        ("true", True),
+        ("FALSE", False),
+        ("NULL", None),
+    ],
+)
+def test_a_literal_has_its_python_value(text: str, value: object):
+    expr = read_expression(text)
+    assert (expr.op, expr.text, expr.value) == ("literal", text, value)
+    assert type(expr.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("INTERVAL 5 SECONDS", 5_000_000),
+        ("interval '1' hour", 3_600_000_000),
+        ("INTERVAL '1:30' HOUR TO MINUTE", 5_400_000_000),
+        ("INTERVAL 1 HOUR 30 MINUTES", 5_400_000_000),
+        ("INTERVAL -1 SECOND", -1_000_000),
+        ("INTERVAL '5 seconds'", 5_000_000),
+    ],
+)
+def test_an_interval_is_microseconds(text: str, micros: int):
+    expr = read_expression(text)
+    assert (expr.op, expr.text, expr.value) == ("interval", text, micros)
+
+
+@pytest.mark.parametrize(
+    "text", ["INTERVAL 2 MONTHS", "INTERVAL '1-2' YEAR TO MONTH", "TIMESTAMP '2020-01-01'", "x'1F'", r"'a\n'"]
+)
+def test_what_only_spark_can_evaluate_stays_text(text: str):
+    expr = read_expression(text)
+    assert (expr.op, expr.text, expr.refs) == ("other", text, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "references"),
+    [
+        ("substr(c.name, 5)", ["c.name"]),
+        ("transform(xs, x -> x + y.z + x.k)", ["xs", "y.z"]),
+        ("aggregate(a, 0, (acc, x) -> acc + x)", ["a"]),
+        ("a.b.c.d.e.f::INT", ["a.b.c.d.e.f"]),
+        ("a.b[d.e].f", ["a.b", "d.e"]),
+        ("CAST(x.y AS STRUCT<a: INT>)", ["x.y"]),
+        ("CASE WHEN left = 1 THEN key ELSE time END", ["left", "key", "time"]),
+        ("timestampdiff(MINUTE, a.t, b.t)", ["a.t", "b.t"]),
+        ("date_trunc(unit, t)", ["unit", "t"]),
+        ("extract(DAY FROM a.t)", ["a.t"]),
+        ("struct(a AS b)", ["a"]),
+        ("`a``b`.`c d` || x", ["a`b.c d", "x"]),
+        ("if(a, b, a)", ["a", "b", "a"]),
+        ("count(*)", []),
+        ("(a, b)", ["a", "b"]),
+        ("current_date", []),
+        ("f(k => v)", ["v"]),
+        ("a NOT LIKE b ESCAPE '/'", ["a", "b"]),
+    ],
+)
+def test_text_knows_the_columns_in_it(text: str, references: list[str]):
+    expr = read_expression(text)
+    assert (expr.op, expr.text) == ("other", text)
+    assert parts(expr) == references
+
+
+def test_references_are_located_in_the_text_of_their_leaf():
+    expr = read_expression("upper(o.name) || `d`.`city` = 'X'")
+    text = expr.args[0]
+    assert [text.text[ref.start : ref.end] for ref in text.refs] == ["o.name", "`d`.`city`"]
+    assert expr.sql(lambda ref: quote("/".join(ref.parts))) == "(upper(`o/name`) || `d/city` = 'X')"
+
+
+def test_spans_are_places_in_the_whole_script():
+    text = "a.id = b.id AND (b.t >= a.t - INTERVAL 5 SECONDS)"
+    expr = read_expression(text, script_offset=100)
+    spans = [text[e.span.start - 100 : e.span.end - 100] for e in (expr, *expr.args, expr.args[1].args[1])]
+    assert spans == [text, "a.id = b.id", "b.t >= a.t - INTERVAL 5 SECONDS", "a.t - INTERVAL 5 SECONDS"]
+
+
+def test_comments_become_spaces_so_that_text_can_stand_on_one_line():
+    expr = read_expression("f(a, -- the first\n  b /* the second */) = c -- end")
+    text = expr.args[0]
+    assert "--" not in text.text
+    assert "/*" not in text.text
+    assert [text.text[ref.start : ref.end] for ref in text.refs] == ["a", "b"]
+
+
+def test_words_are_names_where_a_name_is_expected():
+    text = "left.id = right.order_id AND key = time AND interval - 5 > case AND date = `select`"
+    assert parts(read_expression(text)) == [
+        "left.id", "right.order_id", "key", "time", "interval", "case", "date", "select",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "found"),
+    [
+        ("", "SYNTAX_ERROR", "the end of the script"),
+        ("a +", "SYNTAX_ERROR", "the end of the script"),
+        ("a b", "SYNTAX_ERROR", "`b`"),
+        ("(a", "SYNTAX_ERROR", "the end of the script"),
+        ("f(a", "SYNTAX_ERROR", "the end of the script"),
+        ("f(a]", "SYNTAX_ERROR", "`]`"),
+        ("f(a b c)", "SYNTAX_ERROR", "`b`"),
+        ("t - 5m", "SYNTAX_ERROR", "`5m`"),
+        ("a = 'x", "SYNTAX_ERROR", "the end of the script"),
+        ("CASE WHEN a THEN b", "SYNTAX_ERROR", "the end of the script"),
+        ("1" * 5000, "SYNTAX_ERROR", "`" + "1" * 27 + "...`"),
+        ("1e99999999999999999999BD", "SYNTAX_ERROR", "`1e99999999999999999999BD`"),
+        ("(SELECT 1)", "UNSUPPORTED_STATEMENT", None),
+        ("a IN (SELECT 1)", "UNSUPPORTED_STATEMENT", None),
+        ("f((SELECT 1))", "UNSUPPORTED_STATEMENT", None),
+        ("sum(x) OVER (PARTITION BY y)", "UNSUPPORTED_STATEMENT", None),
+        ("struct(t.*)", "UNSUPPORTED_STATEMENT", None),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text: str, condition: str, found: str | None):
+    with pytest.raises(WatersmeetError) as error:
+        read_expression(text)
+    assert error.value.getCondition() == condition
+    assert error.value.getMessageParameters().get("found") == found
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 3000 + "a" + ")" * 3000, "f(" * 3000 + "a" + ")" * 3000, "NOT " * 3000 + "a", "a" + " + a" * 3000]
+)
+def test_deep_nesting_is_refused(text: str):
+    with pytest.raises(WatersmeetError) as error:
+        read_expression(text)
+    assert error.value.getMessageParameters()["expected"] == "an expression of ordinary depth"
+
+
+def test_a_long_list_is_no_deep_nesting():
+    expr = read_expression("x IN (" + ", ".join(map(str, range(3000))) + ") AND " + " AND ".join(["a = b"] * 2000))
+    assert len(expr.args) == 2001
+    assert len(expr.args[0].args) == 3000

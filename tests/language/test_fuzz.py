@@ -1,0 +1,107 @@
+"""Whatever the text, the reader reads it or refuses it: no other exception, no place outside the text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_expression, read_script
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Join, Relation
+
+SCRIPT = """\
+SET a.b = 1;
+CREATE STREAM l (`id` BIGINT NOT NULL, t TIMESTAMP, x ARRAY<STRUCT<a: INT>>, WATERMARK FOR t AS t - INTERVAL '5' SECONDS)
+    USING kafka OPTIONS (subscribe 'l', 'a.b' = 'c', value.format 'json');
+CREATE SINK s USING parquet OPTIONS (path '/x');
+INSERT INTO s SELECT STREAM l.*, f(r.x, y -> y + 1)[0] AS z, CASE WHEN l.id IN (1, 2) THEN 1.5D ELSE -.5 END c
+FROM l LEFT JOIN STREAM(r) AS q WITHIN 5s ON l.id = q.id AND q.t BETWEEN l.t - INTERVAL 1 HOUR AND l.t /* c */ + 1
+WHERE NOT (l.id <=> 5 OR x.y.z IS NOT NULL) AND a || 'b' LIKE '%'; -- end
+"""
+WORDS = [
+    *["SELECT", "STREAM", "TABLE", "FROM", "JOIN", "LEFT", "RIGHT", "FULL", "OUTER", "INNER", "ON", "USING", "WITHIN", "WHERE", "AND", "OR", "NOT", "IS", "NULL", "IN"],
+    *["BETWEEN", "LIKE", "CASE", "WHEN", "THEN", "ELSE", "END", "CREATE", "SINK", "SET", "INSERT", "INTO", "WATERMARK", "FOR", "AS", "INTERVAL", "HOUR", "TO", "MINUTE"],
+    *["OPTIONS", "BIGINT", "ARRAY", "MAP", "STRUCT", "DECIMAL", "a", "b", "`c`", "'d'", '"e"', "5s", "500ms", "5", "1.5", "1e3", ".5", "5.", "0x1F", "X'1'", "r'x'", "SHOW", "CALL"],
+    *["(", ")", "[", "]", "<", ">", "<=", ">=", "<>", "<=>", "=", "==", "!=", "+", "-", "*", "/", "%", "||", "|", "&", "^", "~", "!", "::", ":", ".", ",", ";", "->", "=>", "@", "$", "?", "{", "}", "\\", "\n", "#", "--c\n", "/*c*/", "/*+", "*/"],
+    *["'", "`", '"', "/*", "*/", "é", "😀", "\x00", "DATE", "TIMESTAMP", "COLLATE", "OVER", "FILTER", "DISTINCT", "GROUP", "BY", "LATERAL", "UNION", "VALUES", "DIV", "EXISTS"],
+]
+FUZZ = settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def expressions(relation: Relation) -> list[Expr]:
+    if not isinstance(relation, Join):
+        return []
+    return [*expressions(relation.left), *([relation.on] if relation.on else [])]
+
+
+def assert_references_lie_in_their_text(expr: Expr) -> None:
+    for ref in expr.refs:
+        assert 0 <= ref.start < ref.end <= len(expr.text)
+        assert expr.text[ref.start : ref.end].strip("` ").lower().startswith(ref.parts[0][:1].lower().strip("`"))
+    for arg in expr.args:
+        assert_references_lie_in_their_text(arg)
+
+
+def assert_read_or_refused(text: str) -> None:
+    try:
+        script = read_script(text)
+    except WatersmeetError as error:
+        assert error.refusals
+        for refusal in error.refusals:
+            assert refusal.place is not None
+            assert 0 <= refusal.place.start <= refusal.place.end <= len(text)
+            assert refusal.render()
+        return
+    for query in script.queries:
+        assert text[query.span.start : query.span.end].upper().startswith(("SELECT", "INSERT"))
+        for expr in expressions(query.relation):
+            assert_references_lie_in_their_text(expr)
+
+
+def test_the_script_that_is_mutated_can_be_read():
+    assert len(read_script(SCRIPT).queries) == 1
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=30))
+@FUZZ
+def test_token_soup(words: list[str]):
+    assert_read_or_refused(" ".join(words))
+
+
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=15),
+    st.sampled_from(["SELECT a FROM b WHERE ", "CREATE STREAM s (a ", "SELECT "]),
+)
+@FUZZ
+def test_token_soup_behind_a_good_beginning(words: list[str], beginning: str):
+    assert_read_or_refused(beginning + " ".join(words))
+
+
+@given(st.data())
+@FUZZ
+def test_mutated_scripts(data: st.DataObject):
+    text = SCRIPT
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(text)))
+        end = min(len(text), start + data.draw(st.integers(0, 6)))
+        text = text[:start] + data.draw(st.sampled_from(["", " ", *WORDS])) + text[end:]
+    assert_read_or_refused(text)
+
+
+@given(st.text(max_size=40))
+@FUZZ
+def test_any_text(text: str):
+    assert_read_or_refused(text)
+    try:
+        assert_references_lie_in_their_text(read_expression(text))
+    except WatersmeetError as error:
+        assert error.refusals
+
+
+@pytest.mark.parametrize("unit", ["(", "f(", "NOT ", "- ", "CASE WHEN ", "[", "a[", "ARRAY<", "f(- ", "STRUCT<a: "])
+@pytest.mark.parametrize("beginning", ["SELECT ", "CREATE STREAM s (a "])
+def test_deep_nesting(beginning: str, unit: str):
+    assert_read_or_refused(beginning + unit * 3000)
+    assert_read_or_refused(beginning + unit * 3000 + "a" + ")" * 3000 + " FROM b")

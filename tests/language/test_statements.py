@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.catalog import Amount, Field, Span
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.plan.nodes import Item, Join, Query, Scan, Script, Setting, Star
+
+ORDERS = """\
+SET watersmeet.shards = 4; -- a setting
+CREATE STREAM orders (
+    order_id BIGINT NOT NULL, order_time TIMESTAMP, `item id` ARRAY<STRUCT<a: INT, `b c`: decimal(10, 2)>>,
+    WATERMARK FOR order_time AS order_time - INTERVAL 5 SECONDS   -- lag
+) USING kafka OPTIONS (subscribe 'orders', 'kafka.bootstrap.servers' = 'h:1', value.format 'json', max 5);
+CREATE STREAM deliveries (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 10, WATERMARK FOR `id` AS id);
+CREATE SINK joined USING parquet OPTIONS (path '/out');
+/* the query; */
+INSERT INTO joined
+SELECT STREAM o.*, d.id + 1 AS next, upper(o.name) named, *
+FROM orders AS o
+LEFT OUTER JOIN deliveries d WITHIN 1h ON o.order_id = d.id AND d.t > 5
+WHERE o.order_id > 0;
+"""
+
+
+def query(text: str) -> tuple[Script, Query]:
+    script = read_script(text)
+    assert len(script.queries) == 1
+    return script, script.queries[0]
+
+
+def join(text: str) -> Join:
+    relation = query(text)[1].relation
+    assert isinstance(relation, Join)
+    return relation
+
+
+def test_a_stream_has_columns_watermarks_format_and_options():
+    orders = read_script(ORDERS).sources[0]
+    assert orders.fields == (
+        Field("order_id", "BIGINT", nullable=False),
+        Field("order_time", "TIMESTAMP"),
+        Field("item id", "ARRAY<STRUCT<a: INT, `b c`: DECIMAL(10,2)>>"),
+    )
+    assert [(w.column, w.lag) for w in orders.watermarks] == [("order_time", Amount(5_000_000, is_interval=True))]
+    assert (orders.name, orders.kind, orders.format) == ("orders", "stream", "kafka")
+    assert orders.options == {
+        "subscribe": "orders", "kafka.bootstrap.servers": "h:1", "value.format": "json", "max": "5",
+    }  # fmt: skip
+
+
+def test_a_watermark_may_lag_by_a_number_or_not_at_all():
+    watermarks = read_script(ORDERS).sources[1].watermarks
+    assert [(w.column, w.lag) for w in watermarks] == [("t", Amount(10, False)), ("id", Amount(0, False))]
+    timestamps = read_script("CREATE STREAM s (t TIMESTAMP, WATERMARK FOR t AS t)").sources[0].watermarks
+    assert timestamps[0].lag == Amount(0, is_interval=True)
+
+
+def test_settings_and_sinks():
+    script = read_script(ORDERS)
+    assert [(s.name, s.value) for s in script.settings] == [("watersmeet.shards", "4")]
+    assert [(s.name, s.format, s.options) for s in script.sinks] == [("joined", "parquet", {"path": "/out"})]
+    assert read_script("SET a = 'x y'").settings == (Setting("a", "x y", Span(0, 13)),)
+    assert read_script("SET a.b = /data/x y;").settings[0].value == "/data/x y"
+
+
+def test_a_query_has_items_relation_and_condition():
+    script, asked = query(ORDERS)
+    assert asked.into == "joined"
+    assert isinstance(asked.relation, Join)
+    assert asked.relation.kind == "left"
+    assert asked.where is not None
+    names = [item.name if isinstance(item, Item) else item.alias for item in asked.items]
+    assert names == ["o", "next", "named", None]
+    assert isinstance(asked.items[0], Star)
+    assert isinstance(asked.items[3], Star)
+
+
+def test_spans_are_places_in_the_script():
+    script, asked = query(ORDERS)
+    relation = asked.relation
+    assert isinstance(relation, Join)
+    assert isinstance(relation.left, Scan)
+    assert relation.within is not None
+    assert relation.on is not None
+    assert asked.where is not None
+    spans = [
+        asked.into_span, relation.left.span, relation.span, relation.within.span, relation.on.span, asked.where.span,
+        script.sources[0].watermarks[0].span, asked.items[0].span, script.settings[0].span,
+    ]  # fmt: skip
+    assert [script.text[span.start : span.end] for span in spans] == [
+        "joined", "orders", "LEFT OUTER JOIN deliveries d", "WITHIN 1h", "o.order_id = d.id AND d.t > 5",
+        "o.order_id > 0", "WATERMARK FOR order_time AS order_time - INTERVAL 5 SECONDS", "o.*",
+        "SET watersmeet.shards = 4",
+    ]  # fmt: skip
+    assert script.text[asked.span.start : asked.span.end].startswith("INSERT INTO joined\nSELECT")
+    assert script.text[asked.span.start : asked.span.end].endswith("WHERE o.order_id > 0")
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("JOIN", "inner"),
+        ("INNER JOIN", "inner"),
+        ("left join", "left"),
+        ("LEFT OUTER JOIN", "left"),
+        ("RIGHT JOIN", "right"),
+        ("RIGHT OUTER JOIN", "right"),
+        ("FULL JOIN", "full"),
+        ("FULL OUTER JOIN", "full"),
+        ("OUTER JOIN", "full"),
+    ],
+)
+def test_kinds_of_join(words: str, kind: str):
+    assert join(f"SELECT * FROM a {words} b ON a.x = b.x").kind == kind
+
+
+def test_joins_chain_to_the_left():
+    outer = join("SELECT STREAM * FROM a JOIN b USING (x, `y`) LEFT JOIN STREAM(c) z WITHIN 5 ON a.x = z.x")
+    assert isinstance(outer.left, Join)
+    assert (outer.left.using, outer.left.on, outer.left.within) == (("x", "y"), None, None)
+    assert isinstance(outer.right, Scan)
+    assert (outer.right.source, outer.right.alias) == ("c", "z")
+    assert outer.within is not None
+    assert outer.within.amount == Amount(5, is_interval=False)
+
+
+@pytest.mark.parametrize(
+    ("written", "micros"),
+    [
+        ("5s", 5_000_000),
+        ("500ms", 500_000),
+        ("5 SECONDS", 5_000_000),
+        ("1 HOUR 30 MINUTES", 5_400_000_000),
+        ("INTERVAL '1' HOUR", 3_600_000_000),
+        ("'1 hour'", 3_600_000_000),
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ["SELECT * FROM a JOIN b WITHIN {} ON a.x = b.x", "SELECT * FROM a JOIN b ON x WITHIN {}"]
+)
+def test_within_stands_before_or_after_on(form: str, written: str, micros: int):
+    within = join(form.format(written)).within
+    assert within is not None
+    assert within.amount == Amount(micros, is_interval=True)
+
+
+def test_a_join_without_condition_leaves_it_to_the_analysis():
+    relation = join("SELECT STREAM * FROM STREAM a JOIN b WITHIN 5s")
+    assert (relation.on, relation.using) == (None, ())
+
+
+def test_words_are_names_where_a_name_is_expected():
+    script = read_script("""
+        CREATE STREAM stream (key INT, within STRING, time DATE, left INT, watermark INT, select INT, primary INT);
+        CREATE SINK sink USING console;
+        INSERT INTO sink SELECT stream, key AS left, time within, left.key FROM stream AS left LEFT JOIN within ON key;
+        SELECT STREAM date FROM stream;
+    """)
+    assert [f.name for f in script.sources[0].fields] == [
+        "key", "within", "time", "left", "watermark", "select", "primary",
+    ]  # fmt: skip
+    first, second = script.queries
+    assert [item.name for item in first.items if isinstance(item, Item)] == [None, "left", "within", None]
+    assert isinstance(first.relation, Join)
+    assert isinstance(first.relation.left, Scan)
+    assert isinstance(first.relation.right, Scan)
+    assert (first.relation.left.source, first.relation.left.alias) == ("stream", "left")
+    assert (first.relation.right.source, first.relation.right.alias) == ("within", "within")
+    assert second.relation == Scan("stream", "stream", second.relation.span)
+
+
+@pytest.mark.parametrize(
+    ("written", "normal"),
+    [
+        ("integer", "INT"),
+        ("long", "BIGINT"),
+        ("numeric", "DECIMAL(10,0)"),
+        ("dec( 5 )", "DECIMAL(5)"),
+        ("map<string,array<int>>", "MAP<STRING, ARRAY<INT>>"),
+        (
+            "struct<a int not null comment 'x', b: map<int,int>>",
+            "STRUCT<a: INT NOT NULL COMMENT 'x', b: MAP<INT, INT>>",
+        ),
+        ("struct<>", "STRUCT<>"),
+        ("timestamp_ntz", "TIMESTAMP_NTZ"),
+        ("interval day to second", "INTERVAL DAY TO SECOND"),
+        ("varchar(10)", "VARCHAR(10)"),
+        ("string collate UTF8_LCASE", "STRING COLLATE UTF8_LCASE"),
+    ],
+)
+def test_types_in_one_spelling(written: str, normal: str):
+    assert read_script(f"CREATE STREAM s (c {written}, d INT)").sources[0].fields[0].type == normal
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "at"),
+    [
+        ("CREATE TABLE t (a INT)", "CREATE TABLE", "CREATE TABLE"),
+        ("CREATE VIEW v AS SELECT 1", "CREATE VIEW", "CREATE VIEW"),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", "WITH", "WITH"),
+        ("SELECT * FROM a GROUP BY x", "GROUP BY", "GROUP BY"),
+        ("SELECT * FROM a LATERAL xs AS x", "LATERAL", "LATERAL"),
+        ("SELECT * FROM a SYNC JOIN b", "SYNC JOIN", "SYNC JOIN"),
+        ("SELECT * FROM a ASOF JOIN b", "ASOF JOIN", "ASOF JOIN"),
+        ("SELECT * FROM a LEFT ASOF JOIN b", "ASOF JOIN", "LEFT ASOF"),
+        ("SELECT * FROM a WINDOW (COUNT 1) JOIN b", "WINDOW", "WINDOW"),
+        ("SELECT * FROM a JOIN b WINDOW (COUNT 1)", "WINDOW", "WINDOW"),
+        ("SELECT * FROM a JOIN b ON x UNMATCHED LEFT INTO c", "UNMATCHED LEFT INTO", "UNMATCHED LEFT"),
+        ("SELECT * FROM a JOIN b ON x LATE INTO c", "LATE INTO", "LATE INTO"),
+        ("SELECT * FROM a LEFT SEMI JOIN b ON x", "LEFT SEMI JOIN", "LEFT SEMI"),
+        ("SELECT * FROM a LEFT ANTI JOIN b ON x", "LEFT ANTI JOIN", "LEFT ANTI"),
+        ("SELECT * FROM a UNION SELECT * FROM b", "UNION", "UNION"),
+        ("SELECT * FROM (SELECT * FROM b)", "A subquery", "("),
+        ("SELECT * FROM a WHERE x IN (SELECT 1)", "A subquery", "SELECT"),
+        ("SELECT TABLE x FROM a", "SELECT TABLE", "TABLE"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 5 IDLE AFTER 3s)", "IDLE AFTER", "IDLE AFTER"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t HEARTBEAT WHEN x)", "HEARTBEAT WHEN", "HEARTBEAT WHEN"),
+    ],
+)
+def test_what_is_not_supported_is_refused_at_its_place(text: str, what: str, at: str):
+    with pytest.raises(WatersmeetError) as error:
+        read_script(text)
+    (refusal,) = error.value.refusals
+    assert (refusal.condition, refusal.parameters["what"]) == ("UNSUPPORTED_STATEMENT", what)
+    assert refusal.place is not None
+    assert text[refusal.place.start : refusal.place.end] == at
+    assert refusal.hint
+
+
+def test_an_empty_script_has_no_statements():
+    assert read_script(" ;; -- nothing\n") == Script("<sql>", " ;; -- nothing\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["SELECT * FROM a JOIN b WITHIN {}", "CREATE STREAM s (t INT, WATERMARK FOR t AS t - {})"]
+)
+def test_a_number_beyond_bigint_is_refused(text: str):
+    read_script(text.format(2**63 - 1))
+    with pytest.raises(WatersmeetError) as error:
+        read_script(text.format("9" * 5000))
+    assert error.value.getMessageParameters()["expected"] == "a number that BIGINT can hold"
+
+
+HAZELCAST = [
+    """
+    CREATE STREAM lhs (`order_time` BIGINT, `item` BIGINT, WATERMARK FOR `order_time` AS `order_time` - 1000000);
+    CREATE STREAM rhs (`delivery_time` BIGINT, `address` STRING, WATERMARK FOR `delivery_time` AS `delivery_time` - 1000000);
+    SELECT STREAM lhs.`order_time`, lhs.`item`, rhs.`address`
+    FROM lhs JOIN rhs
+      ON rhs.`delivery_time` >= lhs.`order_time` - 0
+     AND lhs.`order_time` >= rhs.`delivery_time` - 60;
+    """,
+    """
+    CREATE STREAM lhs (`l` BIGINT, `field` BIGINT, WATERMARK FOR `l` AS `l` - 1000000);
+    CREATE STREAM rhs (`r` BIGINT, WATERMARK FOR `r` AS `r` - 1000000);
+    SELECT STREAM lhs.`l`, lhs.`field`, rhs.`r`
+    FROM lhs LEFT JOIN rhs
+      ON lhs.`l` >= rhs.`r` - 1
+     AND rhs.`r` >= lhs.`l` - 1
+     AND lhs.`field` > 10;
+    """,
+    """
+    CREATE STREAM lhs (`o` BIGINT, `d` BIGINT, WATERMARK FOR `o` AS `o` - 1000000, WATERMARK FOR `d` AS `d` - 1000000);
+    CREATE STREAM rhs (`r` BIGINT, WATERMARK FOR `r` AS `r` - 1000000);
+    SELECT STREAM lhs.`o`, lhs.`d`, rhs.`r` FROM lhs FULL JOIN rhs ON rhs.`r` >= lhs.`d` - 1 AND lhs.`d` >= rhs.`r` - 4;
+    """,
+]
+
+
+@pytest.mark.parametrize("text", HAZELCAST)
+def test_scripts_of_the_cases_can_be_read(text: str):
+    script, asked = query(text)
+    assert [source.name for source in script.sources] == ["lhs", "rhs"]
+    assert all(w.lag == Amount(1_000_000, is_interval=False) for s in script.sources for w in s.watermarks)
+    assert isinstance(asked.relation, Join)
+    assert asked.relation.on is not None
+    assert all(part.op in (">=", ">") for part in asked.relation.on.args)

