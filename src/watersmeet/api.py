@@ -56,7 +56,7 @@ def join(
     """
     from watersmeet.spark.build import build
 
-    script, sources = _join_script(left, right, on, within, how, (left_time, left_lag), (right_time, right_lag))
+    script, sources = join_script(left, right, on, within, how, (left_time, left_lag), (right_time, right_lag))
     frames = {LEFT: left, RIGHT: right}
     return build(left.sparkSession, script, frames, extra=sources, shards=_count(shards), marks=marks)[0].compiled.result
 
@@ -110,21 +110,22 @@ def explain(*args, **options) -> str:
         left, right, *rest = args
         on = rest[0] if rest else options.pop("on")
         times = tuple((options.pop(f"{side}_time", None), options.pop(f"{side}_lag", None)) for side in (LEFT, RIGHT))
-        script, sources = _join_script(left, right, on, options.pop("within", None), options.pop("how", "inner"), *times)
+        script, sources = join_script(left, right, on, options.pop("within", None), options.pop("how", "inner"), *times)
         streaming = [left.isStreaming, right.isStreaming]
     inputs = "batches" if streaming and not any(streaming) else "streams"
     return "\n\n".join(render(query, plan_query(query)) for query in analyze(script, sources, inputs=inputs))
 
 
-def _join_script(
+def join_script(
     left: DataFrame,
     right: DataFrame,
     on: str | Sequence[str],
-    within: str | int | None,
-    how: str,
-    left_time: tuple[str | None, str | int | None],
-    right_time: tuple[str | None, str | int | None],
+    within: str | int | None = None,
+    how: str = "inner",
+    left_time: tuple[str | None, str | int | None] = (None, None),
+    right_time: tuple[str | None, str | int | None] = (None, None),
 ) -> tuple[Script, dict[str, Source]]:
+    """The script that a call of `join` stands for, and its two sources; a time comes with its lag."""
     from watersmeet.spark.build import source_of
 
     kind = KINDS.get(how.lower().replace("_", ""))

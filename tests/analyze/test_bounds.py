@@ -62,6 +62,8 @@ def test_accepts_bounds_in_both_directions(analyzed, on, forward, backward):
         ("(v1.a = v2.a) OR (v1.a = v2.a + 1)", "v1 and v2", "only inside OR"),
         ("v2.a BETWEEN v1.a AND v1.a + v1.deadline + 1", "v1", "not constant: v2.a <= v1.a + v1.deadline + 1"),
         ("v1.a IS NOT DISTINCT FROM v2.a", "v1 and v2", "IS NOT DISTINCT FROM"),
+        ("(v1.a = v2.a) IS NULL", "v1 and v2", "no bound between"),
+        ("v1.b = v2.b", "v1 and v2", "no bound between"),
     ],
 )
 def test_refuses_what_does_not_bound_both_sides(refused, on, unbounded, cause):

@@ -53,6 +53,11 @@ def test_a_constant_holds_for_both_sides(analyzed):
     assert texts(join.left_only) == texts(join.right_only) == ["1 = 2"]
 
 
+def test_what_is_always_true_is_left_out(analyzed):
+    join = analyzed(select("l.k = r.k AND true")).relation
+    assert not (join.left_only or join.right_only or join.residual)
+
+
 def test_an_inner_join_leaves_any_condition_to_spark(analyzed):
     join = analyzed(select("l.k = r.k AND concat(l.k, r.k) = 'x'")).relation
     assert texts(join.residual) == ["concat(l.k, r.k) = 'x'"]

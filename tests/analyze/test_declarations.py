@@ -96,3 +96,9 @@ def test_the_watermark_that_a_frame_brings_is_checked_too(refused):
     frame = Source("v", (Field("t", "INT"), Field("u", "INT")), (Watermark("u", Amount(0, False)),))
     refusals = refused("CREATE STREAM v (t INT); SELECT STREAM a.t FROM v a JOIN v b ON a.t = b.t;", v=frame)
     assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]
+
+
+def test_refuses_within_around_a_join_of_two_times(refused):
+    [refusal] = refused(f"{V} SELECT STREAM v.id FROM v JOIN v AS w ON v.t = w.t JOIN v AS x WITHIN 5 ON v.id = x.id;")
+    assert refusal.condition == "WITHIN_NEEDS_ONE_TIME"
+    assert refusal.label == "the join of v and w has the watermarked columns v.t and w.t"

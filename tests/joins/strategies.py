@@ -75,15 +75,17 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
     exact = keys == ("k",) and draw(st.booleans())
     times = [("t", "u") if two_times and draw(st.booleans()) else ("t",) for _ in "lr"]
     dead = draw(st.booleans())
+    shown = [draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",)))) for _ in "lr"]
     sides = [
         Side(
-            columns=tuple(f"{s}.{c}" for c in draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",))))),
+            columns=tuple(f"{s}.{c}" for c in shown[i]),
             times=tuple(f"{s}.{c}" for c in times[i]),
             keys=tuple(f"{s}.{c}" for c in keys),
             code=f"{s}.code" if keys else None,
             exact=exact,
             dead=f"{s}.dead" if dead else None,
             operands=(f"{s}.v", f"{s}.t", f"{s}.u"),
+            late=tuple(f"{s}.{c}" for c in shown[i]),
         )
         for i, s in enumerate("lr")
     ]

@@ -18,7 +18,7 @@ from watersmeet.joins.reference import Reference, Step, all_pairs, multiset, sid
 from watersmeet.testing import MemoryStore
 
 quick = settings(
-    derandomize=True, max_examples=120, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True, max_examples=80, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -102,7 +102,7 @@ def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
         expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=40)
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
     join = data.draw(joins(two_times=False))

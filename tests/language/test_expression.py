@@ -39,6 +39,7 @@ def parts(expr: Expr) -> list[str]:
         ("x NOT BETWEEN 1 AND 2", "(not (and (>= x 1) (<= x 2)))"),
         ("x IN (1, 2)", "(or (= x 1) (= x 2))"),
         ("x IN (1)", "(= x 1)"),
+        ("x IN (a LIKE b, 2)", "(or (= x (a LIKE b)) (= x 2))"),
         ("x NOT IN (1, 2)", "(not (or (= x 1) (= x 2)))"),
         ("a - b - c * d / e % f", "(- (- a b) (% (/ (* c d) e) f))"),
         ("a - (b - c)", "(- a (- b c))"),

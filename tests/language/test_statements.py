@@ -66,7 +66,7 @@ def test_settings_and_sinks():
 
 
 def test_a_query_has_items_relation_and_condition():
-    script, asked = query(ORDERS)
+    _, asked = query(ORDERS)
     assert asked.into == "joined"
     assert isinstance(asked.relation, Join)
     assert asked.relation.kind == "left"
@@ -246,7 +246,8 @@ def test_a_number_beyond_bigint_is_refused(text: str):
 HAZELCAST = [
     """
     CREATE STREAM lhs (`order_time` BIGINT, `item` BIGINT, WATERMARK FOR `order_time` AS `order_time` - 1000000);
-    CREATE STREAM rhs (`delivery_time` BIGINT, `address` STRING, WATERMARK FOR `delivery_time` AS `delivery_time` - 1000000);
+    CREATE STREAM rhs (`delivery_time` BIGINT, `address` STRING,
+                       WATERMARK FOR `delivery_time` AS `delivery_time` - 1000000);
     SELECT STREAM lhs.`order_time`, lhs.`item`, rhs.`address`
     FROM lhs JOIN rhs
       ON rhs.`delivery_time` >= lhs.`order_time` - 0

@@ -35,6 +35,8 @@ def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
     residual = list[Expr]()
     for part in relation.residual:
         key = _key(part, left, right)
+        if part.op == "literal" and part.value is True:
+            continue
         if key is not None:
             keys.append(key)
         elif not part.sources:

@@ -12,7 +12,7 @@ from watersmeet.catalog import NOWHERE, Field, Source
 from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, aliases
 from watersmeet.plan.explain import expression_in_words
-from watersmeet.plan.expressions import COMPARISONS, Expr
+from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
 
 Cause = Literal["nothing", "one direction", "or", "not constant", "distinct"]
@@ -46,7 +46,7 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refus
         draft.refusal(
             "WITHIN_NEEDS_ONE_TIME",
             join.within.span,
-            side=draft.names_of(aliases(side)),
+            side=("the join of " if len(aliases(side)) > 1 else "") + draft.names_of(aliases(side)),
             columns=listed([str(time) for time in times]),
             example=_between(left[0], right[0]),
         )
@@ -88,7 +88,7 @@ def _cause(joined: AnalyzedJoin) -> tuple[Cause, Expr | None]:
             continue
         if part.op == "<=>":
             return "distinct", part
-        if part.op not in COMPARISONS and any(compare(inner) for inner in _inside(part)):
+        if "or" in {part.op, *(inner.op for inner in _inside(part))} and any(compare(inner) for inner in _inside(part)):
             return "or", part
         if part.op in ("=", "<", "<=", ">", ">="):
             return "not constant", part
@@ -164,7 +164,7 @@ def _between(left: EventTime, right: EventTime) -> str:
 
 
 def _compared(join: Join, alias: str) -> list[str]:
-    """The columns of a side that ON mentions, those under inequalities first."""
+    """The columns of a source that ON mentions, in reading order."""
     refs = [ref for ref in (join.on.references if join.on else ()) if ref.source == alias]
     return [ref.name for ref in refs]
 
@@ -173,8 +173,11 @@ def _watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
     source = side.source
     column = _likely_time(source, compared)
     if source.span == NOWHERE:
-        name = column.name if column and family_of(column.type) != "integer" else "event_time"
-        return f'call `.withWatermark("{name}", "5 seconds")` on the DataFrame {source.name}.'
+        if column is None or family_of(column.type) == "integer":
+            return (
+                f'add a TIMESTAMP column to the DataFrame {source.name}, and call `.withWatermark(name, "5 seconds")`.'
+            )
+        return f'call `.withWatermark("{column.name}", "5 seconds")` on the DataFrame {source.name}.'
     if column is None:
         return f"add a TIMESTAMP column to {source.name}, and `WATERMARK FOR` it."
     family = family_of(column.type)

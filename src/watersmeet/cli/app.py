@@ -199,5 +199,6 @@ def demo(
     with reported(context):
         from watersmeet.cli.demo import run_demo
         from watersmeet.cli.run import Cluster
+        from watersmeet.demo.streams import make_streams
 
-        run_demo(folder, Cluster.of(master, None, conf or [], None))
+        run_demo(folder, Cluster.of(master, None, conf or [], None), make_streams())

@@ -10,7 +10,7 @@ import typer
 
 from watersmeet.cli.failure import exit_code
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.testing.case import Case, read_case
+from watersmeet.testing import read_case, run_case
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,26 +47,14 @@ def _session(master: str | None) -> SparkSession:
 
 
 def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> Verdict:
+    """Run one case and say how it went; a failed one with its difference."""
     try:
-        case = read_case(file)
-        differences = _run(case, on, spark)
+        result = run_case(read_case(file), on, spark)
     except WatersmeetError as error:
-        if error.getCondition() == "NEEDS_SPARK":
-            typer.echo(f"not run     {file}: {error.refusals[0].message}")
-            return "not run"
         verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
         typer.echo(f"{verdict:<11} {file}\n{error}")
         return verdict
-    if differences:
-        typer.echo(f"failed      {file}: {case.name}")
-        typer.echo("\n".join(differences))
-        return "failed"
-    typer.echo(f"passed      {file}: {case.name}")
-    return "passed"
-
-
-def _run(case: Case, on: Literal["spark", "kernel"], spark: SparkSession | None) -> list[str]:
-    """The differences between what the case says and what came out."""
-    from watersmeet.testing.run_case import run_case
-
-    return run_case(case, on, spark)
+    typer.echo(f"{result.status:<11} {file}: {result.case.name}")
+    if result.detail:
+        typer.echo(result.detail)
+    return result.status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import typer
@@ -11,9 +10,8 @@ import typer
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.errors import Place
-from watersmeet.physical import join_plans, plan_query
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery
-from watersmeet.plan.explain import Remarks, query_as_json, render_query
+from watersmeet.physical import plan_query
+from watersmeet.physical.explain import as_json, render
 
 
 def check_project(path: Path, format: Format) -> None:
@@ -38,25 +36,9 @@ def explain_project(path: Path, format: Format) -> None:
     """Print the plan of every query."""
     opened = open_script(path)
     if format is Format.json:
-        typer.echo(json.dumps([query_as_json(query, operator_of(query)) for query in opened.queries], indent=2))
+        typer.echo(json.dumps([as_json(query, plan_query(query)) for query in opened.queries], indent=2))
     else:
-        typer.echo("\n\n".join(render_query(query, operator_of(query)) for query in opened.queries))
-
-
-def operator_of(query: AnalyzedQuery) -> Remarks:
-    """What to say about each join of a query besides: the operator that was chosen, and why."""
-    plans = join_plans(plan_query(query).relation)
-
-    def remarks(join: AnalyzedJoin) -> list[tuple[str, str]]:
-        plan = next(plan for plan in plans if plan.analyzed is join)
-        return [("operator", _in_words(type(plan.operator).__name__)), *(("why", reason) for reason in plan.why)]
-
-    return remarks
-
-
-def _in_words(name: str) -> str:
-    """``IntervalJoin`` as people say it: interval join."""
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", name).lower()
+        typer.echo("\n\n".join(render(query, plan_query(query)) for query in opened.queries))
 
 
 def _warnings(opened: Opened) -> list[tuple[str, Place | None]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from watersmeet.cli.init import copy_folder
 from watersmeet.cli.progress import Board
 from watersmeet.cli.run import Cluster, interruptible, run_opened, storage_folder
 from watersmeet.cli.script import open_script
-from watersmeet.demo.streams import Streams, Truth, make_streams
+from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
 
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 SQL = "sql/delivered.sql"
 OUTPUT = "output/delivered"
-SECONDS = 12.0
+SECONDS = 10.0
 """How long the files keep arriving."""
+
+SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""A JVM that lives for half a minute never earns back what its optimising compiler costs."""
 
 
 class _AllRead(Exception):  # noqa: N818 - not an error: the run has read everything that was written
@@ -46,19 +49,17 @@ class Found:
     late: int
 
 
-def run_demo(folder: Path, cluster: Cluster) -> None:
+def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = SECONDS) -> None:
     """Write the demo's project, run it while its data arrives, and compare; exits with 1 if the truth is another."""
-    console = Console()
+    console = Console(soft_wrap=True)
     prepare_folder(folder)
-    streams = make_streams()
     console.print(
         f"Two streams arrive in {folder / 'data'}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
         f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours.\n"
         "Starting Spark ..."
     )
     try:
-        with interruptible():
-            found = _run(folder, cluster, streams, console)
+        found = _run(folder, cluster, streams, seconds, console)
     except KeyboardInterrupt:
         console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
         return
@@ -88,10 +89,10 @@ def prepare_folder(folder: Path) -> None:
     prepare_folders(folder / "data")
 
 
-def _run(folder: Path, cluster: Cluster, streams: Streams, console: Console) -> Found:
+def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, console: Console) -> Found:
     opened = open_script(folder)
     storage = storage_folder(opened.project)
-    spark = cluster.session(opened.project, storage)
+    spark = replace(cluster, conf={**SHORT_RUN, **cluster.conf}).session(opened.project, storage)
     expected = streams.truth.orders + streams.truth.deliveries
 
     class UntilAllRead(Board):
@@ -102,7 +103,7 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, console: Console) -> 
             if self.rows_in >= expected and is_following:
                 raise _AllRead
 
-    with UntilAllRead(Format.text, console) as board, Writer(streams, folder / "data", SECONDS):
+    with interruptible(), UntilAllRead(Format.text, console) as board, Writer(streams, folder / "data", seconds):
         is_following = True
         try:
             run_opened(opened, spark, storage, "continuous", True, board)

@@ -65,10 +65,9 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) 
     again = f"watersmeet run {path}"
     board = Board(format)
     try:
-        with interruptible():
-            spark = cluster.session(opened.project, storage)
-            with board:
-                run_opened(opened, spark, storage, trigger, cluster.remote is None, board)
+        spark = cluster.session(opened.project, storage)
+        with interruptible(), board:
+            run_opened(opened, spark, storage, trigger, cluster.remote is None, board)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         return
@@ -104,7 +103,8 @@ def storage_folder(project: Project) -> Path:
 def interruptible() -> Generator[None]:
     """Let Ctrl-C and a polite kill raise KeyboardInterrupt.
 
-    Spark's own handler would cancel the running jobs first, and the queries would fail instead of stopping.
+    A new session brings a handler that cancels the running jobs first, and queries would fail instead of stopping; so
+    this is to be entered once the session is there.
     """
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -8,13 +8,12 @@ A batch is one instant of a shard:
 1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
    counted, and never padded.
 2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is preserved.
-3. The other new rows meet what the other side has in state, and each other. Rows of the state that had expired before
-   the batch are not there any more, even if their run still is.
+3. The other new rows meet what the other side has in state, and each other.
 4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the rows
    that never matched leave padded, in this same batch.
 
-Why new rows of both sides may all meet, although a row beyond the limit is not kept: nothing that is in time can satisfy
-its bounds, so whether the two arrive in one batch or in two makes no difference.
+Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired row may stay in
+its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in one batch or in two.
 """
 
 from __future__ import annotations
@@ -75,6 +74,7 @@ class Side:
     - ``exact``: equal codes imply equal keys, so that candidates need no second look
     - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None: all may
     - ``operands``: further columns that the condition reads
+    - ``late``: what a late row shows; nothing: late rows are only counted
     """
 
     columns: tuple[str, ...]
@@ -84,6 +84,7 @@ class Side:
     exact: bool = False
     dead: str | None = None
     operands: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,11 @@ class IntervalJoin:
     def sides(self) -> tuple[Side, Side]:
         """Left and right, by port."""
         return (self.left, self.right)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a late row of each port shows, if late rows are kept."""
+        return (self.left.late, self.right.late)
 
     @property
     def preserved(self) -> tuple[bool, bool]:
@@ -224,7 +230,8 @@ class _Batch:
         dead = _dead(side, layout, table)
         if late.any():
             self.counts["late"][port] += int(late.sum())
-            self.late.append((port, _columns(rows.where(late), side)))
+            if side.late:
+                self.late.append((port, table.select(list(side.late)).filter(pa.array(late))))
         if dead.any():
             self.pad(port, rows.where(dead & ~late))
         alive = layout.sorted(rows.where(~(late | dead)))
@@ -237,17 +244,13 @@ class _Batch:
             for entry in self.entries[1 - port]:
                 if self.join.may_meet(port, new.rows, entry):
                     old = self.held(1 - port, entry)
-                    left, right = (new, old) if port == LEFT else (old, new)
-                    self.join_rows(left, right, port, old if self.before.expires_any(entry.lowest) else None)
+                    self.join_rows(*((new, old) if port == LEFT else (old, new)), port)
         if len(self.new) == 2:
-            self.join_rows(self.new[LEFT], self.new[RIGHT], LEFT, None)
+            self.join_rows(self.new[LEFT], self.new[RIGHT], LEFT)
 
-    def join_rows(self, left: _Held, right: _Held, probe: int, partly_expired: _Held | None) -> None:
-        """Emit what meets and note who has matched; rows of the state that had expired before are passed over."""
+    def join_rows(self, left: _Held, right: _Held, probe: int) -> None:
+        """Emit what meets and note who has matched."""
         found = self.join.pairs(left.rows, right.rows, probe)
-        if partly_expired is not None:
-            gone = self.before.is_expired(partly_expired.rows.times, len(partly_expired.rows))
-            found = found.where(~gone[found.probe if partly_expired is left else found.build])
         if not found.probe.size:
             return
         left.mark(found.probe)

@@ -60,6 +60,11 @@ class Emission:
 class JoinOperator(Protocol):
     """A join family, ready to run."""
 
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a late row of each port shows, if late rows are kept."""
+        ...
+
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought."""
         ...

@@ -5,6 +5,8 @@ Every function takes one level off the cursor. What is no operator of ours becom
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watersmeet.language.cursor import Cursor, skip_brackets
 from watersmeet.language.leaves import SUFFIXES, read_operand
 from watersmeet.language.references import text_leaf
@@ -108,13 +110,21 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
         cursor.next()
         raise cursor.unsupported("A subquery", "declare a stream for it and join with that.")
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
-    members = [read_or(cursor)]
+    members = [_bracketed(read_or(cursor))]
     while cursor.take(","):
-        members.append(read_or(cursor))
+        members.append(_bracketed(read_or(cursor)))
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)
     return tests[0] if len(tests) == 1 else Expr("or", tests, span=span)
+
+
+def _bracketed(member: Expr) -> Expr:
+    """A member of a list as an operand of ``=``, which would tear apart a text such as ``b LIKE c``."""
+    if member.op != "other":
+        return member
+    refs = tuple(replace(ref, start=ref.start + 1, end=ref.end + 1) for ref in member.refs)
+    return replace(member, text=f"({member.text})", refs=refs)
 
 
 def _pattern(cursor: Cursor, first: int) -> Expr:

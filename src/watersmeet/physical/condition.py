@@ -18,6 +18,20 @@ from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
 LOGIC = frozenset({"and", "or", "not", "is_null", "negate"})
 
 
+def plain_condition(expr: Expr) -> Condition | None:
+    """An expression of columns, literals, comparisons, arithmetic and logic as a condition; None if it needs Spark."""
+    if expr.op == "literal":
+        return Constant(expr.value)
+    if expr.op == "interval":
+        return Constant(timedelta(microseconds=cast("int", expr.value)))
+    if expr.op == "column":
+        return None if expr.refs[0].path else Column(expr.refs[0].column)
+    if expr.op == "other":
+        return None
+    args = [plain_condition(arg) for arg in expr.args]
+    return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+
+
 @dataclass
 class Operands:
     """The operands of a join's conditions, collected per side while conditions are translated."""
@@ -82,6 +96,8 @@ def _folded(operator: Operator, args: list[Condition], expected: int) -> Conditi
     """The operator over its arguments, two at a time; None if one of them is missing."""
     if len(args) < expected:
         return None
+    if expected == 1:
+        return Apply(operator, (args[0],))
     result = Apply(operator, tuple(args[:2]))
     for arg in args[2:]:
         result = Apply(operator, (result, arg))

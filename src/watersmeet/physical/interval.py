@@ -21,10 +21,12 @@ def plan_interval_join(
     lags: tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]],
     sides: tuple[frozenset[str], frozenset[str]],
     types: Types,
+    late: tuple[tuple[str, ...], tuple[str, ...]],
 ) -> JoinPlan:
     """The plan of an interval join.
 
-    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns, ``sides`` the aliases.
+    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns, ``sides`` the
+    aliases, ``late`` the columns that late rows show.
     """
     operands = Operands(sides, types)
     keys, exact = _keys(join, operands)
@@ -48,9 +50,9 @@ def plan_interval_join(
         extra = tuple(c.name for c in operands.computed[p] if c.name not in names)
         dead = DEAD if only[p] else None
         kernel_sides.append(
-            Side(shown[p], times[p], names, code_name, exact, dead, tuple(dict.fromkeys((*operands.columns[p], *extra))))
+            Side(shown[p], times[p], names, code_name, exact, dead, tuple(dict.fromkeys((*operands.columns[p], *extra))), late[p])
         )
-        columns = tuple(c for c in dict.fromkeys((*shown[p], *times[p], *operands.columns[p])))
+        columns = tuple(dict.fromkeys((*shown[p], *times[p], *operands.columns[p], *late[p])))
         ports.append(
             PortPlan(
                 inputs[p], columns, tuple(operands.computed[p]), only[p], dead, code_name, () if exact else names, lags[p]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +14,7 @@ from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import is_supported
 from watersmeet.joins.interval import IntervalJoin
-from watersmeet.physical import JoinPlan, QueryPlan, plan_query
+from watersmeet.physical import JoinPlan, LateRows, QueryPlan, plan_query
 from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
@@ -43,7 +42,7 @@ def build(
     extra: Mapping[str, Source] | None = None,
     shards: int | None = None,
     marks: DataFrame | None = None,
-    late: Literal["dropped", "kept"] = "dropped",
+    late: LateRows = "counted",
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
     inputs = "streams" if _are_streams(frames) else "batches"
@@ -51,9 +50,9 @@ def build(
         _check_provider(spark)
     queries = analyze(script, extra or {}, inputs=inputs)
     count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    compiler = Compiler(spark, frames, count, marks, late == "kept")
+    compiler = Compiler(spark, frames, count, marks)
     schemas = {name: frame.schema for name, frame in frames.items()}
-    return tuple(_built(spark, script, query, schemas, compiler) for query in queries)
+    return tuple(_built(spark, script, query, schemas, compiler, late) for query in queries)
 
 
 def source_of(name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None) -> Source:
@@ -96,11 +95,11 @@ def _shards(script: Script, shards: int | None) -> int | None:
 
 
 def _built(
-    spark: SparkSession, script: Script, query: AnalyzedQuery, schemas: Mapping[str, StructType], compiler: Compiler
+    spark: SparkSession, script: Script, query: AnalyzedQuery, schemas: Mapping[str, StructType], compiler: Compiler, late: LateRows
 ) -> Built:
     types = SparkTypes(spark, query, script, schemas)
     _check_expressions(types, query)
-    plan = plan_query(query, types)
+    plan = plan_query(query, types, late)
     compiled = compiler.query(plan)
     for met in compiled.joins:
         _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])

@@ -43,23 +43,24 @@ class Compiled:
 class Compiler:
     """Builds the frames of a plan.
 
-    ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks from outside;
-    ``late``: whether late rows are sent along in the records.
+    ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks from outside.
     """
 
     spark: SparkSession
     frames: Mapping[str, DataFrame]
     shards: int
     marks: DataFrame | None = None
-    late: bool = False
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
         frame, joins = self.relation(plan.relation, feeds_join=False)
+        return Compiled(self.projected(plan, frame), joins)
+
+    def projected(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
+        """What of WHERE is left, and the columns of the result."""
         for part in plan.where:
             frame = frame.where(F.expr(part.sql()))
-        result = frame.select(*(F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs))
-        return Compiled(result, joins)
+        return frame.select(*(F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs))
 
     def relation(self, plan: RelationPlan, *, feeds_join: bool) -> tuple[DataFrame, tuple[Met, ...]]:
         """The frame of a relation and the joins in it. A frame that feeds a join keeps what only moves watermarks."""
@@ -109,7 +110,7 @@ class Compiler:
         together = reduce(DataFrame.unionAll, packed)
         schemas = (frames[0].schema, frames[1].schema)
         ends = () if together.isStreaming else sources
-        processor = ShardProcessor(plan.operator, _fingerprint(plan, schemas, shards), ends, self.late)
+        processor = ShardProcessor(plan.operator, _fingerprint(plan, schemas, shards), ends)
         records = together.groupBy("shard").transformWithState(processor, MET_DDL, "Append", "None")
         return Met(plan, _observed(records, plan) if together.isStreaming else records, schemas)
 
@@ -127,7 +128,7 @@ class Compiler:
 
     def late_rows(self, met: Met, port: int) -> DataFrame:
         """The rows of a port that came too late for a join."""
-        schema = StructType([field for field in met.inputs[port] if field.name in met.plan.columns])
+        schema = StructType([met.inputs[port][column] for column in met.plan.operator.late_columns[port]])
         return met.records.where(F.col("port") == port).mapInArrow(Unpack(self.arrow(schema), LATE), schema)
 
     def arrow(self, schema: StructType):  # noqa: ANN201 - pa.Schema, which has no stubs here

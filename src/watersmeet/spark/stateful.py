@@ -49,11 +49,10 @@ class ShardProcessor(StatefulProcessor):
     ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames); ``fingerprint`` says whose state this is.
     """
 
-    def __init__(self, operator: JoinOperator, fingerprint: str, ends: tuple[str, ...], late: bool) -> None:
+    def __init__(self, operator: JoinOperator, fingerprint: str, ends: tuple[str, ...]) -> None:
         self.operator = operator
         self.fingerprint = fingerprint
         self.ends = ends
-        self.late = late
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map from names to values per shard."""
@@ -89,7 +88,7 @@ class ShardProcessor(StatefulProcessor):
     def _rows(self, emission: Emission) -> Iterator[Row]:
         for table in emission.rows:
             yield Row(**(_NOTHING | {"kind": ROWS, "blob": _blob(table)}))
-        for port, table in emission.late if self.late else ():
+        for port, table in emission.late:
             yield Row(**(_NOTHING | {"kind": LATE, "port": port, "blob": _blob(table)}))
         yield Row(**(_NOTHING | {"kind": REPORT} | _numbers(emission.report)))
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from watersmeet.testing.case import Case, CaseBatch, parse_case, read_case
 from watersmeet.testing.cells import arrow_table, cell
-from watersmeet.testing.execute import Executable, Executor, Input, run_join
+from watersmeet.testing.execute import Executor, Result, run_case
 from watersmeet.testing.outcome import Outcome, compare
 from watersmeet.testing.store import MemoryStore
 
 __all__ = [
     "Case",
     "CaseBatch",
-    "Executable",
     "Executor",
-    "Input",
     "MemoryStore",
     "Outcome",
+    "Result",
     "arrow_table",
     "cell",
     "compare",
     "parse_case",
     "read_case",
-    "run_join",
+    "run_case",
 ]

@@ -1,186 +1,171 @@
-"""Runs a case's batches through a join in the process: on its definition, or on its kernel.
-
-`run_join` takes the query already compiled, as an `Executable`.
-"""
+"""Runs a case: on the definition, on the kernels in the process, or on Spark. One text, three executors, one comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from watersmeet.catalog import Field
-from watersmeet.errors import refuse
-from watersmeet.joins.interval import IntervalJoin
+from watersmeet.analyze import analyze
+from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.joins.operator import END_OF_INPUT, Marks
-from watersmeet.joins.reference import Reference, event_time
+from watersmeet.joins.reference import event_time
+from watersmeet.language import read_script
+from watersmeet.physical import JoinPlan, QueryPlan, plan_query, scan_plans
+from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.cells import arrow_table, cell
+from watersmeet.testing.local import LocalQuery, NeedsSpark, Stepped
 from watersmeet.testing.outcome import Outcome, compare
-from watersmeet.testing.store import MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Executor = Literal["reference", "kernel", "spark"]
 """Where a case runs: on the definition, on the kernels in the process, or on Spark."""
 
-
-@dataclass(frozen=True)
-class Input:
-    """One side of a case's query: a source, what Spark would compute of its rows, and the lag of its watermarks.
-
-    ``prepare`` adds keys, codes and predicates and names the columns as the join does; a time column of the join is
-    called ``source.column``. ``lags`` is by that name, in the unit of the event time.
-    """
-
-    source: str
-    fields: tuple[Field, ...]
-    prepare: Callable[[pa.Table], pa.Table]
-    lags: Mapping[str, int]
+Status = Literal["passed", "failed", "not run"]
 
 
 @dataclass(frozen=True)
-class Executable:
-    """A case's query, compiled. ``project`` makes the rows of the result from joined rows."""
+class Result:
+    """How a case went; ``detail`` shows what differs, or why it was not run."""
 
-    join: IntervalJoin
-    inputs: tuple[Input, Input]
-    project: Callable[[pa.Table], pa.Table]
+    case: Case
+    status: Status
+    detail: str = ""
 
 
-def run_join(case: Case, executable: Executable, on: Literal["reference", "kernel"]) -> list[str]:
-    """The differences between what a case expects and what came out, batch by batch; empty if it passed."""
-    run: _Run = _OnReference(executable) if on == "reference" else _OnKernel(executable)
-    failures: list[str] = []
-    batches = list(case.batches)
+Arrivals = tuple[Mapping[str, pa.Table], Marks]
+
+
+def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = None) -> Result:
+    """Run a case where ``on`` says; on Spark in the session given, or in the one that is active."""
+    if case.fails is not None:
+        return _refused(case)
+    try:
+        script = read_script(case.sql, case.path)
+        queries = analyze(script)
+    except WatersmeetError as error:
+        return Result(case, "failed", str(error))
+    if len(queries) != 1:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
+    plan = plan_query(queries[0], late="kept")
+    batches = [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
+    arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
-        batches.append(CaseBatch(out=case.end, marks={i.source: END_OF_INPUT for i in executable.inputs}))
-    for number, batch in enumerate(batches, 1):
-        _refuse_unknown(case, batch, executable)
-        if batch.restart:
-            run.restart()
-        tables = {port: _arrived(case, batch, side) for port, side in enumerate(executable.inputs)}
-        outcome = run.step({p: t for p, t in tables.items() if t.num_rows}, _marks(case, batch, executable, tables))
-        difference = compare(batch, outcome, ordered=case.ordered)
+        arrivals.append((_nothing(plan), dict.fromkeys(_times(plan), END_OF_INPUT)))
+    stretches = _stretches(batches, arrivals)
+    try:
+        stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
+    except NeedsSpark as needed:
+        return Result(case, "not run", f"only Spark can evaluate {needed}")
+    return _compared(case, plan, batches, stepped)
+
+
+def _refused(case: Case) -> Result:
+    """A case that must be refused: is it, and with that condition?"""
+    try:
+        analyze(read_script(case.sql, case.path))
+    except WatersmeetError as error:
+        conditions = [refusal.condition for refusal in error.refusals]
+        if case.fails not in conditions:
+            return Result(case, "failed", f"expected {case.fails}, but it was refused with\n{error}")
+        if case.fails_with is not None and case.fails_with not in str(error):
+            return Result(case, "failed", f"expected the words `{case.fails_with}` in\n{error}")
+        return Result(case, "passed")
+    return Result(case, "failed", f"expected {case.fails}, but the script was accepted")
+
+
+def _in_process(plan: QueryPlan, stretches: list[list[Arrivals]], on: Literal["reference", "kernel"]) -> list[Stepped]:
+    query = LocalQuery(plan, on)
+    stepped: list[Stepped] = []
+    for stretch in stretches:
+        query.restart()
+        stepped += [query.step(*arrivals) for arrivals in stretch]
+    return stepped
+
+
+def _on_spark(script: Script, stretches: list[list[Arrivals]], spark: SparkSession | None) -> list[Stepped]:
+    from watersmeet.spark.session import session
+    from watersmeet.testing.on_spark import SparkQuery
+
+    with tempfile.TemporaryDirectory(prefix="watersmeet-case-") as folder:
+        query = SparkQuery(spark or session(), script, Path(folder))
+        return [step for stretch in stretches for step in query.run(stretch)]
+
+
+def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> list[list[Arrivals]]:
+    """The batches between restarts."""
+    stretches: list[list[Arrivals]] = [[]]
+    for batch, arrived in zip(batches, arrivals, strict=True):
+        if batch.restart and stretches[-1]:
+            stretches.append([])
+        stretches[-1].append(arrived)
+    return stretches
+
+
+def _compared(case: Case, plan: QueryPlan, batches: Sequence[CaseBatch], stepped: Sequence[Stepped]) -> Result:
+    failures: list[str] = []
+    for number, (batch, step) in enumerate(zip(batches, stepped, strict=True), 1):
+        difference = compare(batch, _outcome(plan, step), ordered=case.ordered)
         if difference is not None:
-            failures.append(f"batch {number if number <= len(case.batches) else 'end'}, {difference}")
-    return failures
+            failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
+    return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 
-class _Run(Protocol):
-    def restart(self) -> None: ...
-    def step(self, arrivals: Mapping[int, pa.Table], marks: Marks) -> Outcome: ...
-
-
-class _OnKernel:
-    def __init__(self, executable: Executable) -> None:
-        self.executable = executable
-        self.store = MemoryStore()
-
-    def restart(self) -> None:
-        self.store = self.store.restarted()
-        self.executable = replace(self.executable, join=replace(self.executable.join))
-
-    def step(self, arrivals: Mapping[int, pa.Table], marks: Marks) -> Outcome:
-        emission = self.executable.join.step(self.store, arrivals, marks)
-        report = emission.report
-        return _outcome(self.executable, emission.rows, [t for _, t in emission.late], report.state, report.watermarks)
-
-
-class _OnReference:
-    def __init__(self, executable: Executable) -> None:
-        self.executable = executable
-        self.reference = Reference(executable.join)
-
-    def restart(self) -> None:
-        """The definition knows no restart: what it holds is the state."""
-
-    def step(self, arrivals: Mapping[int, pa.Table], marks: Marks) -> Outcome:
-        join = self.executable.join
-        step = self.reference.step({port: table.to_pylist() for port, table in arrivals.items()}, marks)
-        schemas = [_schema(side) for side in self.executable.inputs]
-        kinds = [schemas[0].field(n).type for n in join.left.columns] + [
-            schemas[1].field(n).type for n in join.right.columns
-        ]
-        names = [*join.left.columns, *join.right.columns]
-        columns = [[row[i] for row in step.rows] for i in range(len(names))]
-        rows = pa.Table.from_arrays([pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], names=names)
-        late = [
-            pa.Table.from_pylist([dict(row) for port, row in step.late if port == p], schema=schemas[p]) for p in (0, 1)
-        ]
-        return _outcome(self.executable, [rows], late, step.state, step.watermarks)
-
-
-def _schema(side: Input) -> Any:
-    return side.prepare(arrow_table(side.fields, [])).schema
-
-
-def _outcome(
-    executable: Executable, rows: Sequence[pa.Table], late: Sequence[pa.Table], state: tuple[int, int], marks: Marks
-) -> Outcome:
-    inputs = executable.inputs
-    shown = [
-        table.select([name for name in (f"{side.source}.{f.name}" for f in side.fields) if name in table.column_names])
-        for table, side in _with_side(late, inputs)
-    ]
-    kinds = {name: _time_type(executable, name) for name in marks}
+def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
+    assert isinstance(plan.relation, JoinPlan)
+    sides = ["+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.relation.ports]
+    types = _time_types(plan)
     return Outcome(
-        out=tuple(executable.project(table) for table in rows),
-        late=tuple(shown),
-        state={side.source: count for side, count in zip(inputs, state, strict=True)},
-        watermarks={name: _as_time(mark, kinds[name]) for name, mark in marks.items()},
+        out=(step.rows,),
+        late=tuple(table for _, table in step.late),
+        state=dict(zip(sides, step.report.state, strict=True)),
+        watermarks={name: _as_time(mark, types[name]) for name, mark in step.report.watermarks.items()},
     )
 
 
-def _with_side(tables: Sequence[pa.Table], inputs: tuple[Input, Input]) -> list[tuple[pa.Table, Input]]:
-    return [
-        (table, side)
-        for table in tables
-        for side in inputs
-        if any(name.startswith(f"{side.source}.") for name in table.column_names)
-    ]
+def _nothing(plan: QueryPlan) -> dict[str, pa.Table]:
+    return {scan.source.name: arrow_table(scan.source.fields, []) for scan in scan_plans(plan.relation)}
 
 
-def _refuse_unknown(case: Case, batch: CaseBatch, executable: Executable) -> None:
-    for source in batch.rows:
-        if source not in {side.source for side in executable.inputs}:
-            raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{source}`, which the query does not read")
-
-
-def _arrived(case: Case, batch: CaseBatch, side: Input) -> pa.Table:
-    return side.prepare(arrow_table(side.fields, batch.rows.get(side.source, ()), case.path))
-
-
-def _marks(case: Case, batch: CaseBatch, executable: Executable, tables: Mapping[int, pa.Table]) -> dict[str, int]:
-    """What the batch promises: the latest time per column less its lag, and the marks the case writes."""
+def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
+    """The rows of a batch per source, and its marks per ``alias.column``."""
+    known = {source.name: source for source in script.sources}
+    for name in batch.rows:
+        if name not in known:
+            raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is no source of the script")
+    tables = {name: arrow_table(s.fields, batch.rows.get(name, ()), case.path) for name, s in known.items()}
     marks: dict[str, int] = {}
-    for port, side in enumerate(executable.inputs):
-        for column, lag in side.lags.items():
-            times = [event_time(value) for value in tables[port].column(column).to_pylist()]
-            latest = max((time for time in times if time is not None), default=None)
-            if latest is not None:
-                marks[column] = latest - lag
     for name, value in batch.marks.items():
-        for column in _named(case, name, executable):
-            mark = _as_number(case, value, column, executable)
-            marks[column] = max(mark, marks.get(column, mark))
-    return marks
+        for column in _named(case, name, plan):
+            marks[column] = _mark(case, value, column, _time_types(plan)[column])
+    return tables, marks
 
 
-def _named(case: Case, name: str, executable: Executable) -> list[str]:
-    columns = [c for side in executable.inputs for c in side.lags if name in (c, side.source)]
+def _named(case: Case, name: str, plan: QueryPlan) -> list[str]:
+    """The watermarked columns that a mark's name stands for: a source or alias, or one column of it."""
+    columns = [
+        f"{scan.alias}.{w.column}"
+        for scan in scan_plans(plan.relation)
+        for w in scan.source.watermarks
+        if name in {scan.alias, scan.source.name, f"{scan.alias}.{w.column}", f"{scan.source.name}.{w.column}"}
+    ]
     if not columns:
         raise refuse("WRONG_CASE", path=case.path, reason=f"`marks` names `{name}`, which is no watermarked source")
     return columns
 
 
-def _as_number(case: Case, value: Any, column: str, executable: Executable) -> int:
-    if value == END_OF_INPUT:
-        return END_OF_INPUT
+def _mark(case: Case, value: Any, column: str, kind: Any) -> int:
     try:
-        number = event_time(cell(value, _time_type(executable, column)))
+        number = event_time(cell(value, kind))
     except ValueError:
         number = None
     if number is None:
@@ -188,10 +173,19 @@ def _as_number(case: Case, value: Any, column: str, executable: Executable) -> i
     return number
 
 
-def _time_type(executable: Executable, column: str) -> Any:
-    return next(
-        arrow_type(f.type) for side in executable.inputs for f in side.fields if f"{side.source}.{f.name}" == column
-    )
+def _times(plan: QueryPlan) -> tuple[str, ...]:
+    return tuple(_time_types(plan))
+
+
+def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
+    """The watermarked columns of a query with their types."""
+    return {
+        f"{scan.alias}.{w.column}": arrow_type(f.type)
+        for scan in scan_plans(plan.relation)
+        for w in scan.source.watermarks
+        for f in scan.source.fields
+        if f.name == w.column
+    }
 
 
 def _as_time(mark: int, kind: Any) -> int | datetime | date:

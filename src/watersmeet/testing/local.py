@@ -1,0 +1,178 @@
+"""A query in the process, without Spark: the same plan, its joins on their definition or on their kernels.
+
+What Spark would compute of a row (filters, key expressions, the projection) is computed here by the kernel's own evaluator. An
+expression that only Spark can evaluate raises `NeedsSpark`: such a query is not run here, and nobody may call it passed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.condition import evaluate, holds
+from watersmeet.joins.interval import IntervalJoin
+from watersmeet.joins.operator import Marks, Report
+from watersmeet.joins.reference import Reference, freeze
+from watersmeet.joins.runs import as_int64
+from watersmeet.physical import Computed, JoinPlan, PortPlan, QueryPlan, RelationPlan, ScanPlan
+from watersmeet.physical.condition import plain_condition
+from watersmeet.plan.expressions import Expr
+from watersmeet.schema import arrow_type
+from watersmeet.testing.store import MemoryStore
+
+_CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
+
+
+class NeedsSpark(Exception):
+    """Raised for a query with an expression that only Spark can evaluate."""
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What a relation gave in one batch: its rows, the marks it passes on, and of the last join the late rows and numbers."""
+
+    rows: pa.Table
+    marks: Marks
+    late: tuple[tuple[int, pa.Table], ...] = ()
+    report: Report = field(default_factory=Report)
+
+
+class LocalQuery:
+    """A query that keeps its state in the process from batch to batch."""
+
+    def __init__(self, plan: QueryPlan, on: Literal["reference", "kernel"]) -> None:
+        self.plan = plan
+        self.on = on
+        self.stores: dict[int, MemoryStore] = {}
+        self.references: dict[int, Reference] = {}
+
+    def restart(self) -> None:
+        """Keep nothing but what was stored. The definition has nothing else: what it holds is the state."""
+        self.stores = {key: store.restarted() for key, store in self.stores.items()}
+
+    def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
+        """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
+        stepped = self._relation(self.plan.relation, arrivals, marks)
+        rows = _where(stepped.rows, self.plan.where)
+        columns = [_value(output.expr, rows) for output in self.plan.outputs]
+        names = [output.name for output in self.plan.outputs]
+        return replace(stepped, rows=pa.Table.from_arrays(columns, names=names))
+
+    def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
+        if isinstance(plan, ScanPlan):
+            table = arrivals[plan.source.name].select(list(plan.columns))
+            return Stepped(table.rename_columns([f"{plan.alias}.{c}" for c in plan.columns]), {})
+        inputs = [self._relation(port.input, arrivals, marks) for port in plan.ports]
+        folded = dict[str, int]()
+        tables: dict[int, pa.Table] = {}
+        for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
+            folded |= side.marks
+            for column, lag in port.lags:
+                folded |= _marks(column, lag, side.rows, marks)
+            tables[number] = _prepared(port, side.rows)
+        return self._meet(plan, tables, folded)
+
+    def _meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+        operator = cast("IntervalJoin", plan.operator)
+        some = {port: table for port, table in tables.items() if table.num_rows}
+        if self.on == "kernel":
+            store = self.stores.setdefault(id(plan), MemoryStore())
+            emission = operator.step(store, some, marks)
+            rows, late, report = emission.rows, emission.late, emission.report
+        else:
+            reference = self.references.setdefault(id(plan), Reference(operator))
+            step = reference.step({port: table.to_pylist() for port, table in some.items()}, marks)
+            rows = (_from_rows(step.rows, operator, tables),)
+            late = tuple(
+                (port, pa.Table.from_pylist([dict(r) for p, r in step.late if p == port], tables[port].schema))
+                for port in (0, 1)
+            )
+            report = Report(state=step.state, watermarks=step.watermarks)
+        joined = _concatenated(rows, operator, tables)
+        shown = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in late)
+        return Stepped(_where(joined, plan.after), report.watermarks, shown, report)
+
+
+def _marks(column: str, lag: int, rows: pa.Table, outside: Marks) -> dict[str, int]:
+    """The mark of a column: its latest time less the lag, or what comes from outside if that is later."""
+    found = [outside[column]] if column in outside else []
+    times = rows.column(column).drop_null().combine_chunks()
+    if len(times):
+        found.append(int(as_int64(times).max()) - lag)
+    return {column: max(found)} if found else {}
+
+
+def _prepared(port: PortPlan, rows: pa.Table) -> pa.Table:
+    """What goes through the exchange: the rows that WHERE keeps, with the columns that the join needs."""
+    filters = port.input.filters if isinstance(port.input, ScanPlan) else ()
+    rows = _where(rows, filters)
+    table = rows.select(list(port.columns))
+    for computed in port.computed:
+        table = table.append_column(computed.name, _computed(computed, rows))
+    if port.dead is not None:
+        alive = np.ones(rows.num_rows, np.bool_)
+        for predicate in port.predicates:
+            alive &= _holds(predicate, rows)
+        table = table.append_column(port.dead, pa.array(~alive))
+    if port.hashed:
+        keys = zip(*(table.column(name).to_pylist() for name in port.hashed), strict=True)
+        codes = [hash(freeze(key)) for key in keys]
+        table = table.append_column(str(port.code), pa.array(codes, pa.int64()))
+    return table
+
+
+def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
+    value = _value(computed.expr, rows)
+    if computed.template == "{}":
+        return value
+    cast_ = _CAST.fullmatch(computed.template)
+    if cast_ is None:
+        raise NeedsSpark(computed.sql())
+    return value.cast(arrow_type(cast_[1]))
+
+
+def _value(expr: Expr, rows: pa.Table) -> pa.Array:
+    condition = plain_condition(expr)
+    if condition is None:
+        raise NeedsSpark(expr.sql())
+    return evaluate(condition, lambda name: _column(rows, name), rows.num_rows)
+
+
+def _holds(expr: Expr, rows: pa.Table) -> Any:
+    condition = plain_condition(expr)
+    if condition is None:
+        raise NeedsSpark(expr.sql())
+    return holds(condition, lambda name: _column(rows, name), rows.num_rows)
+
+
+def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:
+    for part in parts:
+        rows = rows.filter(pa.array(_holds(part, rows)))
+    return rows
+
+
+def _column(rows: pa.Table, name: str) -> pa.Array:
+    column = rows.column(name).combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+
+
+def _schema(operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Schema:
+    fields = [tables[port].schema.field(name) for port in (0, 1) for name in operator.sides[port].columns]
+    return pa.schema([pa.field(f.name, f.type) for f in fields])
+
+
+def _from_rows(rows: Any, operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Table:
+    schema = _schema(operator, tables)
+    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _concatenated(parts: Any, operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Table:
+    """The parts of an emission as one table; padded columns take the type they have elsewhere."""
+    schema = _schema(operator, tables)
+    return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])

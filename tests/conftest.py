@@ -1,0 +1,19 @@
+"""One Spark session for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
+    """A local session as Watersmeet makes it, with few partitions."""
+    from watersmeet.spark.session import session
+
+    log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
+    found = session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}, log=log)
+    yield found
+    found.stop()
