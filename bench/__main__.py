@@ -1,6 +1,7 @@
 """``make bench``: Watersmeet, Spark's own join on both of its state stores, and the floor, in one run.
 
-Every contender has a process and a JVM of its own, one after the other, on the same files. A batch is one file per side; the first
+Every contender has a process and a JVM of its own, one after the other, on the same files. A batch is one file per
+side; the first
 quarter of the batches is warm-up. Results must have the same number of rows, or the run fails.
 """
 
@@ -34,7 +35,12 @@ def main() -> None:
     workload = Workload(options.rows, options.keys, options.batches, options.within)
     root = Path(tempfile.gettempdir()) / "watersmeet-bench"
     folder = write(workload, root)
-    contenders = options.only or ["floor", "watersmeet", "spark-memory", _best_format(options.how, workload, root, console)]
+    contenders = options.only or [
+        "floor",
+        "watersmeet",
+        "spark-memory",
+        _best_format(options.how, workload, root, console),
+    ]
     measured = []
     for contender in contenders:
         with console.status(f"{contender}: {workload.rows:,} rows"):
@@ -98,7 +104,13 @@ def _write(workload: Workload, how: str, measured: list[dict[str, Any]]) -> Path
     RESULTS.mkdir(exist_ok=True)
     now = datetime.now(UTC)
     machine = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "system": platform.system()}
-    content = {"at": now.isoformat(), "machine": machine, "workload": asdict(workload), "how": how, "measured": measured}
+    content = {
+        "at": now.isoformat(),
+        "machine": machine,
+        "workload": asdict(workload),
+        "how": how,
+        "measured": measured,
+    }
     path = RESULTS / f"{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path

@@ -1,4 +1,4 @@
-"""One contender in a process and a JVM of its own: runs the query over all batches and prints what it measured as JSON."""
+"""One contender in a process and a JVM of its own: runs the query and prints what it measured as JSON."""
 
 from __future__ import annotations
 
@@ -51,7 +51,12 @@ def main(contender: str, folder: str, workload: Workload, how: str) -> dict[str,
     checkpoint = tempfile.mkdtemp(prefix="watersmeet-bench-")
     try:
         started = time.perf_counter()
-        query = result.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query = (
+            result.writeStream.format("noop")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         seconds = time.perf_counter() - started
         return _measured(contender, seconds, list(query.recentProgress))

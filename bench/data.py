@@ -19,7 +19,7 @@ SIDES = ("left", "right")
 
 @dataclass(frozen=True)
 class Workload:
-    """How much data there is: rows of both sides together, distinct keys, batches, and the bound of the join in seconds."""
+    """How much data there is: rows of both sides, distinct keys, batches, and the bound of the join in seconds."""
 
     rows: int = 8_000_000
     keys: int = 400_000

@@ -7,6 +7,14 @@ from pathlib import Path
 
 import pytest
 
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    # Data is tiny: compiling code for it, in Spark or in the JVM, costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
@@ -14,6 +22,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from watersmeet.spark.session import session
 
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    found = session("local[2]", conf={"spark.sql.shuffle.partitions": "2"}, log=log)
+    found = session("local[2]", conf=QUICK, log=log)
     yield found
     found.stop()

@@ -1,4 +1,4 @@
-"""The Python surface: DataFrames in, a DataFrame out. Thin: every call builds a script and goes the way of all queries."""
+"""The Python surface: DataFrames in, a DataFrame out. Every call goes the way of all queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def join(
 ) -> DataFrame:
     """Join two streams, or two batches with the meaning the streams would have once they have ended.
 
-    ``on`` is a condition over ``left`` and ``right`` (``"left.id = right.order_id"``), or the name or names of columns that both have. ``within`` is the
+    ``on`` is a condition over ``left`` and ``right`` (``"left.id = right.order_id"``), or the name or names of
+    columns that both have. ``within`` is the
     longest time between two rows that meet; without it the condition itself must bound the time in both directions.
     The event time and the lag of a side come from ``withWatermark``, or from ``left_time`` and ``left_lag``.
 
@@ -58,13 +59,15 @@ def join(
 
     script, sources = join_script(left, right, on, within, how, (left_time, left_lag), (right_time, right_lag))
     frames = {LEFT: left, RIGHT: right}
-    return build(left.sparkSession, script, frames, extra=sources, shards=_count(shards), marks=marks)[0].compiled.result
+    return build(left.sparkSession, script, frames, extra=sources, shards=_count(shards), marks=marks)[
+        0
+    ].compiled.result
 
 
 def sql(
     text: str, *, spark: SparkSession | None = None, marks: DataFrame | None = None, **frames: DataFrame
 ) -> DataFrame:
-    """The result of the one query in a script; its sources are the DataFrames given by name, or what CREATE STREAM reads.
+    """The result of the one query in a script over DataFrames given by name, or over what CREATE STREAM reads.
 
     Example::
 
@@ -130,7 +133,13 @@ def join_script(
 
     kind = KINDS.get(how.lower().replace("_", ""))
     if kind is None:
-        raise refuse("WRONG_ARGUMENT", argument="how", value=repr(how), reason="it names no kind of join", hint='use "inner", "left", "right" or "full".')
+        raise refuse(
+            "WRONG_ARGUMENT",
+            argument="how",
+            value=repr(how),
+            reason="it names no kind of join",
+            hint='use "inner", "left", "right" or "full".',
+        )
     sources = {
         name: source_of(name, frame, time, None if lag is None else _amount(f"{name}_lag", lag))
         for name, frame, (time, lag) in ((LEFT, left, left_time), (RIGHT, right, right_time))
@@ -153,12 +162,24 @@ def _amount(argument: str, value: str | int) -> Amount:
     try:
         return Amount(parse_duration(value), is_interval=True)
     except ValueError as error:
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=repr(value), reason=str(error), hint=f'write {argument}="5 minutes".') from error
+        raise refuse(
+            "WRONG_ARGUMENT",
+            argument=argument,
+            value=repr(value),
+            reason=str(error),
+            hint=f'write {argument}="5 minutes".',
+        ) from error
 
 
 def _count(shards: int | None) -> int | None:
     if shards is not None and shards < 1:
-        raise refuse("WRONG_ARGUMENT", argument="shards", value=shards, reason="a join runs in one shard or more", hint="leave it out.")
+        raise refuse(
+            "WRONG_ARGUMENT",
+            argument="shards",
+            value=shards,
+            reason="a join runs in one shard or more",
+            hint="leave it out.",
+        )
     return shards
 
 
@@ -167,4 +188,9 @@ def _check_one_query(script: Script) -> None:
         raise refuse("NO_QUERY", script="The text")
     if len(script.queries) > 1:
         second = script.queries[1].span
-        raise refuse("NOT_ONE_QUERY", script.place(second) if second != NOWHERE else None, script="The text", count=len(script.queries))
+        raise refuse(
+            "NOT_ONE_QUERY",
+            script.place(second) if second != NOWHERE else None,
+            script="The text",
+            count=len(script.queries),
+        )

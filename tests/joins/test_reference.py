@@ -15,7 +15,8 @@ from watersmeet.joins import condition as vectorised
 from watersmeet.joins.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.interval import Bound, IntervalJoin, Side
 from watersmeet.joins.operator import END_OF_INPUT
-from watersmeet.joins.reference import Reference, compare, evaluate, event_time
+from watersmeet.joins.reference import Reference
+from watersmeet.joins.rowwise import compare, evaluate, event_time
 
 NAN = float("nan")
 

@@ -1,7 +1,8 @@
 """Conditions across the sides, with SQL's three-valued logic, over whole Arrow arrays.
 
 A condition is a small tree of columns, constants and operators. `evaluate` gives one value per row: true, false or null
-(unknown). A pair of rows meets only where the condition is true. Comparisons follow Spark: NaN equals NaN and is greater
+(unknown). A pair of rows meets only where the condition is true. Comparisons follow Spark: NaN equals NaN and is
+greater
 than every number, -0.0 equals 0.0.
 """
 

@@ -1,7 +1,9 @@
 """Watermarks of a join: what was received per column, and from that how long rows live (HZ-16 to HZ-19).
 
-``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is late when one of
-its times is below the received mark of that column, and expired when one of its times is below the limit of that column.
+``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is
+late when one of
+its times is below the received mark of that column, and expired when one of its times is below the limit of that
+column.
 Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is alive.
 """
 
@@ -21,11 +23,19 @@ class Postpone(Protocol):
     """``column >= other - constant``, as far as watermarks are concerned."""
 
     @property
-    def column(self) -> str: ...
+    def column(self) -> str:
+        """The column whose rows are postponed."""
+        ...
+
     @property
-    def other(self) -> str: ...
+    def other(self) -> str:
+        """The column of the other side whose mark decides."""
+        ...
+
     @property
-    def constant(self) -> int: ...
+    def constant(self) -> int:
+        """By how much."""
+        ...
 
 
 @dataclass(frozen=True)

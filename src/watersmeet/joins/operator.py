@@ -1,6 +1,7 @@
 """What every join family offers: a step of one shard over one batch.
 
-An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and writes
+An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
+writes
 the shard's state through a `Store`, and returns what comes out. It knows nothing of Spark: the same step runs in a test
 over a dictionary and in a Spark task over the state store.
 """
@@ -13,6 +14,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
+LEFT, RIGHT = 0, 1
+"""The ports of a join of two sides."""
+
 Marks = Mapping[str, int]
 """A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
 
@@ -21,7 +25,7 @@ END_OF_INPUT = 2**63 - 1
 
 
 class Store(Protocol):
-    """The state of one shard: values by name. What is put is there in the next batch, or not at all if this one fails."""
+    """The state of one shard: values by name. What is put lasts if the batch succeeds."""
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""

@@ -1,6 +1,7 @@
 """State as sorted runs: immutable, uniquely named stretches of rows, and a small directory that says what each holds.
 
-Invariants. A run never changes; what changes (which rows have matched) is kept beside it as flags. A run's name is used once
+Invariants. A run never changes; what changes (which rows have matched) is kept beside it as flags. A run's name is
+used once
 ever, so a worker may keep decoded runs from batch to batch and is never wrong; it may also lose them at any time.
 """
 
@@ -169,7 +170,7 @@ def merged(parts: list[Rows], layout: Layout) -> tuple[Rows, Ints]:
 
 
 def as_int64(array: pa.Array) -> Ints:
-    """An event time or code as int64: TIMESTAMP in microseconds, DATE as microseconds at midnight, NULL as the highest value."""
+    """An event time or code as int64: TIMESTAMP and DATE in microseconds, NULL as the highest value."""
     kind = array.type
     if pa.types.is_date32(kind):
         array = pc.multiply(array.cast(pa.int32()).cast(pa.int64()), pa.scalar(MICROS_PER_DAY, pa.int64()))

@@ -33,7 +33,7 @@ class Progress:
 
 
 def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]) -> Progress:
-    """The progress in what Spark reports of a batch; ``temporal`` are the watermarked columns that hold timestamps or dates."""
+    """The progress in what Spark reports of a batch; ``temporal`` are the columns whose marks are times."""
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
     joins = [values for key, values in observed.items() if key.startswith(JOIN)]
     watermarks: dict[str, int] = {}
@@ -77,4 +77,5 @@ def mark_in_words(mark: int, is_temporal: bool) -> str:
 
 
 def _value(values: Any, name: str) -> Any:
-    return values[name] if name in values else None
+    """A number of an observation, which is a row of Spark's and has no ``get``."""
+    return values[name] if name in values else None  # noqa: SIM401 - see above

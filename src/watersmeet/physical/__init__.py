@@ -7,7 +7,16 @@ from typing import Literal
 
 from watersmeet.catalog import Source
 from watersmeet.physical.interval import plan_interval_join
-from watersmeet.physical.nodes import Computed, JoinPlan, PortPlan, QueryPlan, RelationPlan, ScanPlan, join_plans, scan_plans
+from watersmeet.physical.nodes import (
+    Computed,
+    JoinPlan,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    join_plans,
+    scan_plans,
+)
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, aliases
 from watersmeet.plan.expressions import Expr
@@ -45,7 +54,12 @@ def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late
         columns = tuple(f.name for f in fields if late == "kept" or f"{relation.alias}.{f.name}" in asked)
         return ScanPlan(relation.alias, relation.source, columns, relation.filters)
     inside = _columns(
-        [*(side for pair in relation.keys for side in pair), *relation.left_only, *relation.right_only, *relation.residual]
+        [
+            *(side for pair in relation.keys for side in pair),
+            *relation.left_only,
+            *relation.right_only,
+            *relation.residual,
+        ]
     )
     both = (relation.left, relation.right)
     times = tuple(_times(side) for side in both)

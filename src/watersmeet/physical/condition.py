@@ -1,6 +1,7 @@
 """Expressions across the sides as conditions of the kernel.
 
-Whatever is over one side (a column, a function call, a constant) becomes an operand: a column as it is, anything else a column that
+Whatever is over one side (a column, a function call, a constant) becomes an operand: a column as it is, anything else
+a column that
 Spark computes before the exchange. Comparisons, arithmetic and boolean logic between operands are left to the kernel.
 """
 
@@ -73,7 +74,10 @@ class Operands:
 
     def _comparison(self, expr: Expr) -> Condition | None:
         """A comparison; two operands of different types are first cast to the type in which Spark compares them."""
-        owners = [next((p for p, side in enumerate(self.sides) if arg.sources and arg.sources <= side), None) for arg in expr.args]
+        owners = [
+            next((p for p, side in enumerate(self.sides) if arg.sources and arg.sources <= side), None)
+            for arg in expr.args
+        ]
         if None in owners:
             args = [self.condition(arg) for arg in expr.args]
             return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))

@@ -1,4 +1,4 @@
-"""A query and its plan as a person reads them: the tree of the analysis with the operator and the reasons at each join."""
+"""A query and its plan as a person reads them: the analysis with the operator and the reasons."""
 
 from __future__ import annotations
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from watersmeet.joins.condition import Apply, Condition
+from datetime import timedelta
+
+from watersmeet.joins.condition import Apply, Condition, Constant
 from watersmeet.joins.interval import Bound, IntervalJoin, Side
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortPlan, RelationPlan
-from watersmeet.physical.types import EXACT, Types
+from watersmeet.physical.types import EXACT, INTEGERS, Types
 from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, Reference
 
 CODE, DEAD = "#code", "#dead"
+UNLIMITED = 2**63 - 1
+"""No bound in one direction between the matcher's columns; another pair of columns has it."""
 
 
 def plan_interval_join(
@@ -25,12 +29,16 @@ def plan_interval_join(
 ) -> JoinPlan:
     """The plan of an interval join.
 
-    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns, ``sides`` the
+    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns, ``sides``
+    the
     aliases, ``late`` the columns that late rows show.
     """
     operands = Operands(sides, types)
     keys, exact = _keys(join, operands)
-    conditions: list[Condition] = []
+    pair, lower, upper = _range(join.bounds, sides)
+    conditions = [
+        _further(bound, operands) for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)
+    ]
     after: list[Expr] = []
     for residual in join.residual:
         condition = operands.condition(residual)
@@ -39,32 +47,25 @@ def plan_interval_join(
         else:
             conditions.append(condition)
     asked = _columns_after(after, sides)
-    shown = tuple(tuple(dict.fromkeys((*needed[p], *asked[p]))) for p in (0, 1))
     only = (join.left_only, join.right_only)
-    code = None if not keys else keys
     kernel_sides: list[Side] = []
     ports: list[PortPlan] = []
     for p in (0, 1):
-        names = tuple(pair[p] for pair in code or ())
-        code_name = None if not names else (names[0] if exact else CODE)
-        extra = tuple(c.name for c in operands.computed[p] if c.name not in names)
+        shown = tuple(dict.fromkeys((*needed[p], *asked[p])))
+        names = tuple(key[p] for key in keys)
+        code = None if not names else (names[0] if exact else CODE)
         dead = DEAD if only[p] else None
-        kernel_sides.append(
-            Side(shown[p], times[p], names, code_name, exact, dead, tuple(dict.fromkeys((*operands.columns[p], *extra))), late[p])
-        )
-        columns = tuple(dict.fromkeys((*shown[p], *times[p], *operands.columns[p], *late[p])))
-        ports.append(
-            PortPlan(
-                inputs[p], columns, tuple(operands.computed[p]), only[p], dead, code_name, () if exact else names, lags[p]
-            )
-        )
-    left_time, right_time, lower, upper = _range(join.bounds, sides)
-    operator = IntervalJoin(
-        join.kind, kernel_sides[0], kernel_sides[1], left_time, right_time, lower, upper,
-        tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds),
-        _all(conditions),
-    )  # fmt: skip
-    return JoinPlan((ports[0], ports[1]), operator, (*shown[0], *shown[1]), tuple(after), _why(keys, exact, after), join)
+        computed = tuple(operands.computed[p])
+        read = tuple(dict.fromkeys((*operands.columns[p], *(c.name for c in computed if c.name not in names))))
+        kernel_sides.append(Side(shown, times[p], names, code, exact, dead, read, late[p]))
+        columns = tuple(dict.fromkeys((*shown, *times[p], *operands.columns[p], *late[p])))
+        ports.append(PortPlan(inputs[p], columns, computed, only[p], dead, code, () if exact else names, lags[p]))
+    left, right = kernel_sides
+    bounds = tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds)
+    operator = IntervalJoin(join.kind, left, right, *pair, lower, upper, bounds, _all(conditions))
+    return JoinPlan(
+        (ports[0], ports[1]), operator, (*left.columns, *right.columns), tuple(after), _why(keys, exact, after), join
+    )
 
 
 def _keys(join: AnalyzedJoin, operands: Operands) -> tuple[list[tuple[str, str]], bool]:
@@ -78,7 +79,9 @@ def _keys(join: AnalyzedJoin, operands: Operands) -> tuple[list[tuple[str, str]]
     return pairs, exact
 
 
-def _range(bounds: tuple[TimeBound, ...], sides: tuple[frozenset[str], frozenset[str]]) -> tuple[str, str, int, int]:
+def _range(
+    bounds: tuple[TimeBound, ...], sides: tuple[frozenset[str], frozenset[str]]
+) -> tuple[tuple[str, str], int, int]:
     """The pair of time columns that the matcher works on, and the closed range of right minus left."""
     lower: dict[tuple[str, str], int] = {}
     upper: dict[tuple[str, str], int] = {}
@@ -91,9 +94,22 @@ def _range(bounds: tuple[TimeBound, ...], sides: tuple[frozenset[str], frozenset
         else:
             pair = (str(bound.column), str(bound.other))
             upper[pair] = min(reach, upper.get(pair, reach))
-    both = [pair for pair in lower if pair in upper]
-    pair = both[0]
-    return (*pair, lower[pair], upper[pair])
+    pair = next((pair for pair in lower if pair in upper), next(iter(lower)))
+    return pair, lower[pair], upper.get(pair, UNLIMITED)
+
+
+def _further(bound: TimeBound, operands: Operands) -> Condition:
+    """A bound on other columns than the matcher's, as a condition: ``column >= other - constant``."""
+    names: list[Condition] = []
+    constant: int | timedelta = bound.constant
+    for time in (bound.column, bound.other):
+        expr = Expr("column", refs=(Reference((time.alias, time.name), 0, 0, time.alias, time.name),))
+        type_ = operands.types.type_of(expr)
+        if type_ not in INTEGERS:
+            constant = timedelta(microseconds=bound.constant)
+        port = 0 if time.alias in operands.sides[0] else 1
+        names.append(operands.operand(port, expr, "CAST({} AS TIMESTAMP_NTZ)" if type_ == "DATE" else "{}"))
+    return Apply(">" if bound.strict else ">=", (names[0], Apply("-", (names[1], Constant(constant)))))
 
 
 def _all(conditions: list[Condition]) -> Condition | None:

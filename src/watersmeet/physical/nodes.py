@@ -1,6 +1,7 @@
 """Which operator runs, on which columns, and why: the plan that an executor follows to the letter.
 
-Every frame past a scan names its columns ``alias.column``. A port's frame is: scan or join, then the columns that Spark computes
+Every frame past a scan names its columns ``alias.column``. A port's frame is: scan or join, then the columns that
+Spark computes
 for the join (`Computed`), then the exchange by code, then the operator.
 """
 
@@ -48,8 +49,10 @@ class PortPlan:
     - ``columns``: columns of the input that go on as they are
     - ``computed``: columns that the join needs besides
     - ``predicates``: the side's own part of ON; rows for which it is not true arrive flagged in the column ``dead``
-    - ``code``: the column that is sent through the exchange as the key's code; with ``hashed``, a hash of these key columns
-    - ``lags``: per watermarked column of a scan, how far its mark stays behind the latest time; a join's marks come as they are
+    - ``code``: the column that is sent through the exchange as the key's code; with ``hashed``, a hash of these key
+      columns
+    - ``lags``: per watermarked column of a scan, how far its mark stays behind the latest time; a join's marks come
+      as they are
     """
 
     input: RelationPlan

@@ -1,6 +1,7 @@
 """What the choice of an operator must know about types, and who tells it.
 
-Spark's analyser is the authority. Without a JVM the declared types of plain columns are known, which is enough to explain a
+Spark's analyser is the authority. Without a JVM the declared types of plain columns are known, which is enough to
+explain a
 query; of any other expression the type is not known then.
 """
 
@@ -13,7 +14,14 @@ from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr
 
 INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-ALIASES = {"INTEGER": "INT", "LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "TIMESTAMP_LTZ": "TIMESTAMP", "REAL": "FLOAT"}
+ALIASES = {
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "SHORT": "SMALLINT",
+    "BYTE": "TINYINT",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "REAL": "FLOAT",
+}
 EXACT = frozenset({*INTEGERS, "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 """Types whose values fit an int64 without loss: such a key is its own code."""
 

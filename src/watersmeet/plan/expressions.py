@@ -1,7 +1,8 @@
 """Expressions as the user wrote them, with as much structure as the analysis needs.
 
 Spark evaluates expressions, so their text is kept and only references to columns are replaced in it. The structure
-(`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, literals. Whatever
+(`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, literals.
+Whatever
 else there is (functions, casts, CASE) is ``other``: text with the references found in it.
 """
 
@@ -21,7 +22,7 @@ Op = Literal[
     "+", "-", "*", "/", "%", "negate",
     "other",
 ]  # fmt: skip
-"""What an expression is. ``interval`` holds microseconds in `value`; BETWEEN is read as two comparisons, IN as equalities."""
+"""What an expression is. An interval holds microseconds; BETWEEN is read as two comparisons, IN as equalities."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})

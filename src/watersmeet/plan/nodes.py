@@ -32,7 +32,7 @@ class Within:
 
 @dataclass(frozen=True)
 class Join:
-    """Two relations and the condition under which their rows meet. ``span`` covers the words from JOIN to the right side."""
+    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
 
     left: Relation
     right: Relation

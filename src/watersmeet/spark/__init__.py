@@ -1,0 +1,1 @@
+"""How a plan runs on Spark: exchange, state, sources, sinks."""

@@ -56,7 +56,7 @@ def build(
 
 
 def source_of(name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None) -> Source:
-    """A DataFrame as a source: its columns, and the event time and lag that `withWatermark` or the arguments give it."""
+    """A DataFrame as a source: its columns, and its event time and lag from `withWatermark` or the arguments."""
     fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
     found = {
         f.name: Amount(int(f.metadata["spark.watermarkDelayMs"]) * 1000, is_interval=True)
@@ -95,7 +95,12 @@ def _shards(script: Script, shards: int | None) -> int | None:
 
 
 def _built(
-    spark: SparkSession, script: Script, query: AnalyzedQuery, schemas: Mapping[str, StructType], compiler: Compiler, late: LateRows
+    spark: SparkSession,
+    script: Script,
+    query: AnalyzedQuery,
+    schemas: Mapping[str, StructType],
+    compiler: Compiler,
+    late: LateRows,
 ) -> Built:
     types = SparkTypes(spark, query, script, schemas)
     _check_expressions(types, query)

@@ -33,7 +33,7 @@ class Met:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A query on Spark: its result, and its joins, innermost first, from whose records late rows can be unpacked as well."""
+    """A query on Spark: its result, and its joins, innermost first, whose records hold the late rows as well."""
 
     result: DataFrame
     joins: tuple[Met, ...]
@@ -43,7 +43,8 @@ class Compiled:
 class Compiler:
     """Builds the frames of a plan.
 
-    ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks from outside.
+    ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
+    from outside.
     """
 
     spark: SparkSession
@@ -131,7 +132,7 @@ class Compiler:
         schema = StructType([met.inputs[port][column] for column in met.plan.operator.late_columns[port]])
         return met.records.where(F.col("port") == port).mapInArrow(Unpack(self.arrow(schema), LATE), schema)
 
-    def arrow(self, schema: StructType):  # noqa: ANN201 - pa.Schema, which has no stubs here
+    def arrow(self, schema: StructType):
         """The Arrow schema in which Spark's workers receive rows of a schema."""
         return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
 
@@ -141,11 +142,11 @@ def _plain(frame: DataFrame) -> DataFrame:
     return frame.toDF(*(f"c{n}" for n in range(len(frame.columns))))
 
 
-def _all_true(parts: tuple[Expr, ...]):  # noqa: ANN202 - a Column
+def _all_true(parts: tuple[Expr, ...]):
     return reduce(lambda a, b: a & b, (F.coalesce(F.expr(p.sql()), F.lit(False)) for p in parts), F.lit(True))
 
 
-def _if_kept(sql: str, name: str):  # noqa: ANN202 - a Column
+def _if_kept(sql: str, name: str):
     return F.expr(f"IF({quote(KEEP)}, {sql}, NULL)").alias(name)
 
 
@@ -175,4 +176,4 @@ def _observed(met: DataFrame, plan: JoinPlan) -> DataFrame:
 
 def observation_name(plan: JoinPlan) -> str:
     """The name under which the numbers of a join appear in a query's progress."""
-    return "watersmeet:" + "+".join(sorted({column.split(".")[0] for column in plan.columns})) 
+    return "watersmeet:" + "+".join(sorted({column.split(".")[0] for column in plan.columns}))

@@ -1,7 +1,9 @@
 """Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
 
-A record of the exchange is ``(shard, port, kind, blob)``. Every map task sends to every shard one record of marks, so that after the
-shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only what they need.
+A record of the exchange is ``(shard, port, kind, blob)``. Every map task sends to every shard one record of marks, so
+that after the
+shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
+what they need.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ Batches = Iterator[pa.RecordBatch]
 class Pack:
     """Packs the rows of one port: splits them by shard and sends their marks to every shard.
 
-    ``lags`` gives the watermarked columns of a source; a port fed by a join has none and finds its marks in `MARKS_COLUMN`.
-    Rows for which ``keep`` is false are only there for their event times and go no further. The columns arrive under other names
+    ``lags`` gives the watermarked columns of a source; a port fed by a join has none and finds its marks in
+    `MARKS_COLUMN`.
+    Rows for which ``keep`` is false are only there for their event times and go no further. The columns arrive under
+    other names
     and get ``names``: Spark would read the dot of ``alias.column`` as a path.
     """
 
@@ -48,6 +52,7 @@ class Pack:
     names: tuple[str, ...]
 
     def __call__(self, batches: Batches) -> Batches:
+        """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
         rows = 0
         marks = _Folded()
@@ -85,7 +90,9 @@ class Pack:
         codes = as_int64(batch.column(self.code))
         if batch.column(self.code).null_count:
             # NULL keys match nothing, so any shard will do: spread them.
-            codes = np.where(batch.column(self.code).is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
+            codes = np.where(
+                batch.column(self.code).is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes
+            )
         shard = shard_of(codes, len(self.shards))
         order = np.argsort(shard, kind="stable")
         ordered = batch.take(pa.array(order))
@@ -112,6 +119,7 @@ class PackMarks:
     columns: frozenset[str]
 
     def __call__(self, batches: Batches) -> Batches:
+        """Pack the marks of one map task."""
         marks = _Folded()
         for batch in batches:
             for row in batch.to_pylist():
@@ -123,13 +131,14 @@ class PackMarks:
 
 @dataclass(frozen=True)
 class Unpack:
-    """Turns the records of a join back into rows of ``schema``; with ``marks``, its marks follow as rows of their own."""
+    """Turns the records of a join back into rows of ``schema``; with ``marks``, its marks follow as rows too."""
 
     schema: pa.Schema
     kind: int = ROWS
     marks: bool = False
 
     def __call__(self, batches: Batches) -> Batches:
+        """Unpack the records of one task."""
         target = self.schema.append(pa.field(MARKS_COLUMN, pa.string())) if self.marks else self.schema
         for batch in batches:
             kinds = batch.column("kind").to_pylist()

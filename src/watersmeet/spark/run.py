@@ -1,4 +1,4 @@
-"""Runs the queries of a script: each its own streaming query with its own checkpoint, watched until it ends or is stopped."""
+"""Runs the queries of a script: each with its own checkpoint, watched until it ends or is stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from watersmeet.spark.build import Built, build
 from watersmeet.spark.sources import FORMATS, read_sources
 
 Trigger = Literal["continuous", "available_now", "end"]
-"""``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and then the input counts as finished."""
+"""``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
 POLL_SECONDS = 0.2
@@ -112,7 +112,9 @@ def _sink(script: Script, query: Query) -> Sink:
         return Sink("console", "console", {"truncate": "false"})
     sinks = {sink.name: sink for sink in script.sinks}
     if query.into not in sinks:
-        raise refuse("UNKNOWN_SINK", script.place(query.into_span), sink=query.into, suggestion=did_you_mean(query.into, sinks))
+        raise refuse(
+            "UNKNOWN_SINK", script.place(query.into_span), sink=query.into, suggestion=did_you_mean(query.into, sinks)
+        )
     return sinks[query.into]
 
 
@@ -131,7 +133,9 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     except PySparkException as error:
         text = str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
         if "DATA_SOURCE_NOT_FOUND" in text:
-            raise refuse("UNKNOWN_FORMAT", format=prepared.sink.format, hint=did_you_mean(prepared.sink.format, FORMATS)) from error
+            raise refuse(
+                "UNKNOWN_FORMAT", format=prepared.sink.format, hint=did_you_mean(prepared.sink.format, FORMATS)
+            ) from error
         option = f"USING {prepared.sink.format}"
         hint = f"correct the options of the sink `{prepared.sink.name}`; they are Spark's own for this format."
         raise refuse("WRONG_OPTION", format=prepared.sink.format, option=option, reason=text, hint=hint) from error
@@ -143,7 +147,7 @@ def _watch(prepared: list[Prepared], queries: list[StreamingQuery], on_progress:
     """Report every batch until all queries have ended; whatever happens, none is left running."""
     seen = [-1] * len(queries)
     try:
-        while any([query.isActive for query in queries]):
+        while any(query.isActive for query in queries):
             time.sleep(POLL_SECONDS)
             _report(prepared, queries, seen, on_progress)
             failed = next((q for q in queries if q.exception() is not None), None)
@@ -180,11 +184,15 @@ def _failure(error: StreamingQueryException) -> WatersmeetError:
     text = str(error)
     ours = re.search(r"\[([A-Z_]+)\] (.+?) SQLSTATE: \w{5}(?:\n\s*Hint: (.+))?", text)
     if ours is not None and ours[1] in catalogue():
-        return refuse("QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost.")
+        return refuse(
+            "QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost."
+        )
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     reason = (causes[-1] if causes else lines[0])[:500]
-    return refuse("QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint.")
+    return refuse(
+        "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
+    )
 
 
 def _write_end(prepared: Prepared) -> None:
@@ -205,7 +213,9 @@ def _record(prepared: Prepared) -> None:
     owner = prepared.checkpoint / OWNER
     if not owner.exists():
         built = prepared.built
-        owner.write_text(json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2))
+        owner.write_text(
+            json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2)
+        )
 
 
 def _check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> None:
@@ -218,7 +228,9 @@ def _check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> No
     if change is None and len(now) == len(then) and recorded["shards"] == built.compiler.shards:
         return
     was, is_ = change or ("", "")
-    difference = f"it had `{_bare(was)}`, now it is `{_bare(is_)}`" if change else f"it runs in {recorded['shards']} shards"
+    difference = (
+        f"it had `{_bare(was)}`, now it is `{_bare(is_)}`" if change else f"it runs in {recorded['shards']} shards"
+    )
     hint = f"undo the change, or delete {checkpoint} to start this query anew."
     raise refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=difference, hint=hint)
 

@@ -1,8 +1,8 @@
 """Shard labels: small integers that Spark's hash spreads evenly over the shuffle partitions.
 
-Spark puts a row with ``shard = n`` on partition ``pmod(murmur3(n), partitions)``. Labels 0 and 1 of two shards may well fall on one
-partition of two; so labels are searched that fall on each partition in turn. They depend on the number of shards alone, because the
-state is kept under them.
+Spark puts a row with ``shard = n`` on partition ``pmod(murmur3(n), partitions)``. Labels 0 and 1 of two shards may
+well fall on one partition of two; so labels are searched that fall on each partition in turn. They depend on the number
+of shards alone, because the state is kept under them.
 """
 
 from __future__ import annotations

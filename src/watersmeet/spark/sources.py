@@ -18,7 +18,21 @@ from watersmeet.plan.nodes import Script, scans
 VALUE_FORMAT = "value.format"
 """Our own option: how the column ``value`` of a record is encoded. All other options are Spark's."""
 
-FORMATS = ("avro", "csv", "delta", "json", "kafka", "kinesis", "orc", "parquet", "rate", "rate-micro-batch", "socket", "text", "xml")
+FORMATS = (
+    "avro",
+    "csv",
+    "delta",
+    "json",
+    "kafka",
+    "kinesis",
+    "orc",
+    "parquet",
+    "rate",
+    "rate-micro-batch",
+    "socket",
+    "text",
+    "xml",
+)
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -83,8 +97,10 @@ def _select(frame: DataFrame, source: Source) -> DataFrame:
 def _decoded(script: Script, source: Source, frame: DataFrame, format_: str) -> DataFrame:
     """The declared columns out of the column ``value``; a declared ``_key`` is the record's key."""
     if format_.lower() not in {"json", "csv"}:
-        raise refuse("WRONG_OPTION", script.place(source.span), format=source.format, option=f"value.format '{format_}'",
-                     reason="a value can be read as json or csv", hint="write `value.format 'json'`.")  # fmt: skip
+        option, reason = f"value.format '{format_}'", "a value can be read as json or csv"
+        hint = "write `value.format 'json'`."
+        place = script.place(source.span)
+        raise refuse("WRONG_OPTION", place, format=source.format, option=option, reason=reason, hint=hint)
     inside = Source(source.name, tuple(f for f in source.fields if f.name != "_key"))
     schema: StructType = StructType.fromDDL(ddl(inside))
     decode = F.from_json if format_.lower() == "json" else F.from_csv
@@ -92,7 +108,9 @@ def _decoded(script: Script, source: Source, frame: DataFrame, format_: str) -> 
     value = decode(text, schema if format_.lower() == "json" else schema.simpleString()[7:-1].replace(":", " "))
     key = [F.col("key").cast(f.type).alias("_key") for f in source.fields if f.name == "_key"]
     opened = frame.select(*key, value.alias("value"))
-    columns = [F.col("_key") if f.name == "_key" else F.col(f"value.{quote(f.name)}").alias(f.name) for f in source.fields]
+    columns = [
+        F.col("_key") if f.name == "_key" else F.col(f"value.{quote(f.name)}").alias(f.name) for f in source.fields
+    ]
     return opened.select(*columns)
 
 
@@ -107,7 +125,8 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
         if found is None:
             wrong.append(f"`{expected.name}` is missing")
         elif found.simpleString() != expected.dataType.simpleString():
-            wrong.append(f"`{expected.name}` is {found.simpleString().upper()}, declared {expected.dataType.simpleString().upper()}")
+            types = [type_.simpleString().upper() for type_ in (found, expected.dataType)]
+            wrong.append(f"`{expected.name}` is {types[0]}, declared {types[1]}")
     if wrong:
         raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=", ".join(wrong))
     return frame

@@ -15,8 +15,9 @@ from watersmeet.joins.operator import END_OF_INPUT, Emission, JoinOperator, Repo
 from watersmeet.spark.exchange import LATE, MARKS, REPORT, ROWS, fold_marks, from_blobs, to_blob
 
 MET_DDL = (
-    "kind TINYINT, port TINYINT, blob BINARY, rows_left BIGINT, rows_right BIGINT, late_left BIGINT, late_right BIGINT, "
-    "matched BIGINT, padded_left BIGINT, padded_right BIGINT, state_left BIGINT, state_right BIGINT, watermarks STRING"
+    "kind TINYINT, port TINYINT, blob BINARY, "
+    "rows_left BIGINT, rows_right BIGINT, late_left BIGINT, late_right BIGINT, matched BIGINT, "
+    "padded_left BIGINT, padded_right BIGINT, state_left BIGINT, state_right BIGINT, watermarks STRING"
 )
 _NUMBERS = ("rows", "late", "padded", "state")
 _FINGERPRINT = "fingerprint"
@@ -46,7 +47,8 @@ class SparkStore:
 class ShardProcessor(StatefulProcessor):
     """Hands each shard's records of a batch to the operator and its emission back to Spark.
 
-    ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames); ``fingerprint`` says whose state this is.
+    ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames); ``fingerprint`` says
+    whose state this is.
     """
 
     def __init__(self, operator: JoinOperator, fingerprint: str, ends: tuple[str, ...]) -> None:

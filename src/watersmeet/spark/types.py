@@ -20,7 +20,9 @@ from watersmeet.plan.nodes import Script
 class SparkTypes:
     """Asks Spark for the type of whatever is not a plain column."""
 
-    def __init__(self, spark: SparkSession, query: AnalyzedQuery, script: Script, schemas: Mapping[str, StructType]) -> None:
+    def __init__(
+        self, spark: SparkSession, query: AnalyzedQuery, script: Script, schemas: Mapping[str, StructType]
+    ) -> None:
         sources = sources_of(query.relation)
         fields = [
             StructField(f"{alias}.{field.name}", field.dataType, field.nullable)

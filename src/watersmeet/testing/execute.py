@@ -1,4 +1,4 @@
-"""Runs a case: on the definition, on the kernels in the process, or on Spark. One text, three executors, one comparison."""
+"""Runs a case: on the definition, on the kernels in the process, or on Spark."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pyarrow as pa
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.joins.operator import END_OF_INPUT, Marks
-from watersmeet.joins.reference import event_time
+from watersmeet.joins.rowwise import event_time
 from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, QueryPlan, plan_query, scan_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.cells import arrow_table, cell
-from watersmeet.testing.local import LocalQuery, NeedsSpark, Stepped
+from watersmeet.testing.local import LocalQuery, NeedsSparkError, Stepped
 from watersmeet.testing.outcome import Outcome, compare
 
 if TYPE_CHECKING:
@@ -64,13 +64,13 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
     stretches = _stretches(batches, arrivals)
     try:
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
-    except NeedsSpark as needed:
+    except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
     return _compared(case, plan, batches, stepped)
 
 
 def _refused(case: Case) -> Result:
-    """A case that must be refused: is it, and with that condition?"""
+    """Whether a case that must be refused is, and with that condition."""
     try:
         analyze(read_script(case.sql, case.path))
     except WatersmeetError as error:

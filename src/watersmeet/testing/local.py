@@ -1,7 +1,9 @@
 """A query in the process, without Spark: the same plan, its joins on their definition or on their kernels.
 
-What Spark would compute of a row (filters, key expressions, the projection) is computed here by the kernel's own evaluator. An
-expression that only Spark can evaluate raises `NeedsSpark`: such a query is not run here, and nobody may call it passed.
+What Spark would compute of a row (filters, key expressions, the projection) is computed here by the kernel's own
+evaluator. An
+expression that only Spark can evaluate raises `NeedsSparkError`: such a query is not run here, and nobody may call it
+passed.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import pyarrow as pa
 from watersmeet.joins.condition import evaluate, holds
 from watersmeet.joins.interval import IntervalJoin
 from watersmeet.joins.operator import Marks, Report
-from watersmeet.joins.reference import Reference, freeze
+from watersmeet.joins.reference import Reference
+from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.runs import as_int64
 from watersmeet.physical import Computed, JoinPlan, PortPlan, QueryPlan, RelationPlan, ScanPlan
 from watersmeet.physical.condition import plain_condition
@@ -28,13 +31,13 @@ from watersmeet.testing.store import MemoryStore
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
 
-class NeedsSpark(Exception):
+class NeedsSparkError(Exception):
     """Raised for a query with an expression that only Spark can evaluate."""
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """What a relation gave in one batch: its rows, the marks it passes on, and of the last join the late rows and numbers."""
+    """What a relation gave in one batch: its rows, its marks, and of the last join the late rows and numbers."""
 
     rows: pa.Table
     marks: Marks
@@ -132,21 +135,21 @@ def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
         return value
     cast_ = _CAST.fullmatch(computed.template)
     if cast_ is None:
-        raise NeedsSpark(computed.sql())
+        raise NeedsSparkError(computed.sql())
     return value.cast(arrow_type(cast_[1]))
 
 
 def _value(expr: Expr, rows: pa.Table) -> pa.Array:
     condition = plain_condition(expr)
     if condition is None:
-        raise NeedsSpark(expr.sql())
+        raise NeedsSparkError(expr.sql())
     return evaluate(condition, lambda name: _column(rows, name), rows.num_rows)
 
 
 def _holds(expr: Expr, rows: pa.Table) -> Any:
     condition = plain_condition(expr)
     if condition is None:
-        raise NeedsSpark(expr.sql())
+        raise NeedsSparkError(expr.sql())
     return holds(condition, lambda name: _column(rows, name), rows.num_rows)
 
 

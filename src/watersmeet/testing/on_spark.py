@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from watersmeet.joins.operator import Marks, Report
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.build import Built, build
-from watersmeet.spark.exchange import REPORT
+from watersmeet.spark.exchange import LATE, REPORT, ROWS, from_blobs
 from watersmeet.spark.run import MARKS_SCHEMA
 from watersmeet.spark.sources import ddl
 from watersmeet.testing.local import Stepped
-from watersmeet.joins.operator import Marks, Report
 
 _MARKS = pa.schema([("column", pa.string()), ("value", pa.int64())])
 
@@ -76,8 +76,9 @@ def collected(built: Built, records: DataFrame) -> Stepped:
     """What one batch of records of the last join holds: rows, late rows, numbers."""
     compiler, met = built.compiler, replace(built.compiled.joins[-1], records=records)
     rows = compiler.projected(built.plan, compiler.joined(met, feeds_join=False)).toArrow()
-    late = tuple((port, compiler.late_rows(met, port).toArrow()) for port in (0, 1))
-    reports: list[Any] = records.where(F.col("kind") == REPORT).collect()
+    rest: list[Any] = records.where(F.col("kind") != ROWS).collect()
+    late = tuple((r["port"], from_blobs([r["blob"]])) for r in rest if r["kind"] == LATE)
+    reports = [r for r in rest if r["kind"] == REPORT]
     state = (sum(r["state_left"] for r in reports), sum(r["state_right"] for r in reports))
     marks: dict[str, int] = {}
     for report in reports:
