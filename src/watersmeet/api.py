@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from watersmeet.analyze import analyze
 from watersmeet.catalog import NOWHERE, Amount, Source
@@ -85,14 +85,10 @@ def sql(
     return build(spark, script, read_sources(spark, script, frames), extra=extra, marks=marks)[0].compiled.result
 
 
-@overload
-def explain(text: str, /, **frames: DataFrame) -> str: ...
-@overload
 def explain(
-    left: DataFrame,
-    right: DataFrame,
-    /,
-    on: str | Sequence[str],
+    query: str | DataFrame,
+    right: DataFrame | None = None,
+    on: str | Sequence[str] = (),
     *,
     within: str | int | None = None,
     how: str = "inner",
@@ -100,23 +96,22 @@ def explain(
     right_time: str | None = None,
     left_lag: str | int | None = None,
     right_lag: str | int | None = None,
-) -> str: ...
-def explain(*args, **options) -> str:
-    """How a query would run, and why so: for the text of a script, or for the arguments of `join`."""
+    **frames: DataFrame,
+) -> str:
+    """How a query would run, and why so: for a script and its DataFrames, or for the arguments of `join`."""
     from watersmeet.spark.build import source_of
 
-    if isinstance(args[0], str):
-        script = read_script(args[0])
-        sources = {name: source_of(name, frame) for name, frame in options.items()}
-        streaming = [frame.isStreaming for frame in options.values()]
+    if isinstance(query, str):
+        script = read_script(query)
+        sources = {name: source_of(name, frame) for name, frame in frames.items()}
     else:
-        left, right, *rest = args
-        on = rest[0] if rest else options.pop("on")
-        times = tuple((options.pop(f"{side}_time", None), options.pop(f"{side}_lag", None)) for side in (LEFT, RIGHT))
-        script, sources = join_script(left, right, on, options.pop("within", None), options.pop("how", "inner"), *times)
-        streaming = [left.isStreaming, right.isStreaming]
-    inputs = "batches" if streaming and not any(streaming) else "streams"
-    return "\n\n".join(render(query, plan_query(query)) for query in analyze(script, sources, inputs=inputs))
+        if right is None:
+            hint = 'write `ws.explain(left, right, on="id", within="1 hour")`.'
+            raise refuse("WRONG_ARGUMENT", argument="right", value=None, reason="a join has two sides", hint=hint)
+        script, sources = join_script(query, right, on, within, how, (left_time, left_lag), (right_time, right_lag))
+        frames = {LEFT: query, RIGHT: right}
+    inputs = "batches" if frames and not any(frame.isStreaming for frame in frames.values()) else "streams"
+    return "\n\n".join(render(one, plan_query(one)) for one in analyze(script, sources, inputs=inputs))
 
 
 def join_script(

@@ -125,7 +125,7 @@ class WatersmeetError(Exception):
         return dict(self.refusals[0].parameters)
 
 
-def refuse(condition: str, place: Place | None = None, **parameters: object) -> WatersmeetError:
+def refuse(condition: str, place: Place | None = None, /, **parameters: object) -> WatersmeetError:
     """The error of a single refusal, to be raised by its caller."""
     return WatersmeetError([Refusal(condition, {k: str(v) for k, v in parameters.items()}, place)])
 

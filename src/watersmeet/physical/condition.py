@@ -30,7 +30,7 @@ def plain_condition(expr: Expr) -> Condition | None:
     if expr.op == "other":
         return None
     args = [plain_condition(arg) for arg in expr.args]
-    return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+    return _folded(expr.op, [arg for arg in args if arg is not None], len(args))
 
 
 @dataclass

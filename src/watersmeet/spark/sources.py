@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -102,10 +103,8 @@ def _decoded(script: Script, source: Source, frame: DataFrame, format_: str) -> 
         place = script.place(source.span)
         raise refuse("WRONG_OPTION", place, format=source.format, option=option, reason=reason, hint=hint)
     inside = Source(source.name, tuple(f for f in source.fields if f.name != "_key"))
-    schema: StructType = StructType.fromDDL(ddl(inside))
     decode = F.from_json if format_.lower() == "json" else F.from_csv
-    text = F.col("value").cast("string")
-    value = decode(text, schema if format_.lower() == "json" else schema.simpleString()[7:-1].replace(":", " "))
+    value = decode(F.col("value").cast("string"), ddl(inside))
     key = [F.col("key").cast(f.type).alias("_key") for f in source.fields if f.name == "_key"]
     opened = frame.select(*key, value.alias("value"))
     columns = [
@@ -120,7 +119,7 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
         return frame
     given = {f.name.lower(): f.dataType for f in frame.schema}
     wrong: list[str] = []
-    for expected in StructType.fromDDL(ddl(source)):
+    for expected in cast("StructType", StructType.fromDDL(ddl(source))):
         found = given.get(expected.name.lower())
         if found is None:
             wrong.append(f"`{expected.name}` is missing")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import MapState, StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.errors import refuse
 from watersmeet.joins.operator import END_OF_INPUT, Emission, JoinOperator, Report
@@ -27,7 +27,7 @@ _NOTHING: dict[str, Any] = dict.fromkeys(part.split()[0] for part in MET_DDL.spl
 class SparkStore:
     """A shard's part of Spark's state store, as the store of an operator."""
 
-    def __init__(self, state: MapState) -> None:
+    def __init__(self, state: Any) -> None:
         self.state = state
 
     def get(self, name: str) -> bytes | None:
@@ -60,7 +60,7 @@ class ShardProcessor(StatefulProcessor):
         """Open the state: one map from names to values per shard."""
         self.state = handle.getMapState("state", "name STRING", "value BINARY")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803 - Spark's names
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's names
         """One batch of one shard."""
         store = SparkStore(self.state)
         self._check_owner(store)

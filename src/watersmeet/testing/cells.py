@@ -94,7 +94,7 @@ def _nested(value: Any, kind: Any) -> Any:
         return [(_converted(k, kind.key_type), _converted(v, kind.item_type)) for k, v in pairs]
     if pa.types.is_struct(kind):
         names = [kind.field(i).name for i in range(kind.num_fields)]
-        parts = value if isinstance(value, Mapping) else dict(zip(names, value, strict=True))
+        parts = dict(cast("Any", value) if isinstance(value, Mapping) else zip(names, value, strict=True))
         if set(parts) - set(names):
             raise ValueError(f"{value!r} is not of type {kind}")
         return {name: _converted(parts.get(name), kind.field(name).type) for name in names}

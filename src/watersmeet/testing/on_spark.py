@@ -64,7 +64,8 @@ class SparkQuery:
         path = self.folder / "in" / source / f"{self.written:05}.parquet"
         pq.write_table(table, path)
         # The file source takes files in the order of their times.
-        os.utime(path, (1_700_000_000 + self.written,) * 2)
+        moment = 1_700_000_000 + self.written
+        os.utime(path, (moment, moment))
 
     def _collect(self, records: DataFrame, number: int) -> None:
         records = records.persist()
