@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lock clean
+.PHONY: help install demo test check bench soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ check: install ## lint, types, layers and the tests that need no JVM, under a mi
 
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
 	$(BIN)/python -m bench
+
+soak: install ## an hour of event time: state and memory must stay flat
+	$(BIN)/python -m bench.soak
 
 lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt

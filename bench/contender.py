@@ -20,7 +20,7 @@ import watersmeet as ws
 from bench.data import LAG_SECONDS, Workload
 from watersmeet.analyze import analyze
 from watersmeet.api import join_script
-from watersmeet.joins.operator import Emission, Marks, Report, Store
+from watersmeet.joins.operator import Emission, Marks, Overflow, Report, Store
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.spark.compile import Compiler
 from watersmeet.spark.session import session
@@ -36,6 +36,16 @@ class Floor:
     """An operator that lets every row arrive and does nothing with it: what Spark's plumbing costs by itself."""
 
     late_columns = ((), ())
+    needs_clock = False
+    identity = "floor"
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> Floor:
+        """It keeps nothing."""
+        return self
+
+    def for_shards(self, shards: int) -> Floor:
+        """It is the same in all shards."""
+        return self
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Count the rows and forget them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 PAGE = Path(__file__).parent / "reference" / "errors.md"
@@ -11,8 +12,9 @@ CATALOGUE = Path(__file__).parents[1] / "src" / "watersmeet" / "errors.toml"
 _INTRODUCTION = """\
 # Refusals
 
-Every condition with which Watersmeet refuses a script, a call or a file. Words in braces are filled in with your names. In a
-refusal, the message gives the consequence, the label the cause at its place in the text, and the hint one thing to type.
+Every condition with which Watersmeet refuses a script, a call or a file. Words in braces are filled in with your
+names. In a refusal, the message gives the consequence, the label the cause at its place in the text, and the hint one
+thing to type.
 
 <!-- Written by docs/make_errors.py from src/watersmeet/errors.toml. Change those, not this page. -->
 """
@@ -20,8 +22,6 @@ refusal, the message gives the consequence, the label the cause at its place in 
 
 def page() -> str:
     """The page as it must be: one section per heading comment of the catalogue, one entry per condition."""
-    import tomllib
-
     text = CATALOGUE.read_text("utf-8")
     conditions = tomllib.loads(text)
     lines = [_INTRODUCTION.rstrip()]

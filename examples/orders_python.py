@@ -13,12 +13,17 @@ from watersmeet.spark.session import session
 
 ORDERS = """
     SELECT * FROM VALUES
-        (1, 'coffee', TIMESTAMP '2026-03-02 08:00:00'), (2, 'lamp', TIMESTAMP '2026-03-02 08:10:00'),
-        (3, 'rug', TIMESTAMP '2026-03-02 08:20:00'), (4, 'kettle', TIMESTAMP '2026-03-02 10:00:00') AS t (id, item, ordered)
+        (1, 'coffee', TIMESTAMP '2026-03-02 08:00:00'),
+        (2, 'lamp', TIMESTAMP '2026-03-02 08:10:00'),
+        (3, 'rug', TIMESTAMP '2026-03-02 08:20:00'),
+        (4, 'kettle', TIMESTAMP '2026-03-02 10:00:00')
+    AS t (id, item, ordered)
 """
 DELIVERIES = """
     SELECT * FROM VALUES
-        (1, 'north', TIMESTAMP '2026-03-02 08:40:00'), (3, 'river', TIMESTAMP '2026-03-02 09:45:00') AS t (order_id, courier, delivered)
+        (1, 'north', TIMESTAMP '2026-03-02 08:40:00'),
+        (3, 'river', TIMESTAMP '2026-03-02 09:45:00')
+    AS t (order_id, courier, delivered)
 """
 
 
@@ -35,7 +40,9 @@ def main() -> None:
         orders.write.parquet(f"{folder}/orders")
         deliveries.write.parquet(f"{folder}/deliveries")
         streams = {
-            "orders": spark.readStream.schema(orders.schema).parquet(f"{folder}/orders").withWatermark("ordered", "5 minutes"),
+            "orders": spark.readStream.schema(orders.schema)
+            .parquet(f"{folder}/orders")
+            .withWatermark("ordered", "5 minutes"),
             "deliveries": spark.readStream.schema(deliveries.schema)
             .parquet(f"{folder}/deliveries")
             .withWatermark("delivered", "5 minutes"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
 import pytest
 
-from watersmeet.testing import parse_case, read_case, run_case
+from watersmeet.errors import WatersmeetError
+from watersmeet.testing import CaseBatch, Outcome, compare, parse_case, read_case, run_case
 
-FILES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CASES = Path(__file__).parent / "cases"
+FILES = sorted(CASES.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("on", ["reference", "kernel"])
@@ -21,8 +25,58 @@ def test_case(path: Path, on: Literal["reference", "kernel"]) -> None:
     assert result.status == "passed", result.detail
 
 
-def test_wrong_expectation_fails() -> None:
-    case = parse_case((Path(__file__).parent / "cases" / "hz-v2.yaml").read_text().replace("[[6, 10]]", "[[6, 11]]"))
+def test_a_wrong_expectation_is_shown() -> None:
+    case = replace(read_case(CASES / "end.yaml"), end=((2, 7, None, None), (9, 9, None, None)))
     result = run_case(case, "kernel")
     assert result.status == "failed"
-    assert "- [6, 11]" in result.detail and "+ [6, 10]" in result.detail
+    assert result.detail == "end, out:\n  - [9, 9, null, null]\n  + [null, null, 3, 9]"
+
+
+def test_rows_compare_as_a_multiset_or_in_order() -> None:
+    outcome = Outcome((pa.table({"a": [1, 2, 2]}),))
+    assert compare(CaseBatch(out=((2,), (1,), (2,))), outcome) is None
+    assert compare(CaseBatch(out=((2,), (1,))), outcome) == "out:\n  + [2]"
+    assert compare(CaseBatch(out=((2,), (1,), (2,))), outcome, ordered=True) is not None
+    assert compare(CaseBatch(out=((1,), (2,), (2,))), outcome, ordered=True) is None
+
+
+def test_what_nobody_reported_is_not_passed() -> None:
+    assert compare(CaseBatch(state={"l": 0}), Outcome()) is not None
+    assert compare(CaseBatch(late=()), Outcome()) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{name: a, sql: b, batches: [], colour: red}", "there is no field `colour`"),
+        ("{name: a, sql: b, batches: [{inn: {}}]}", "there is no field `batches.1.inn`"),
+        ("{name: a, batches: []}", "the field `sql` is missing"),
+        ("{name: a, sql: b}", "it needs either `batches` or `fails`"),
+        ("{name: a, sql: b, fails: NO_SUCH_THING}", "`fails` names no condition: `NO_SUCH_THING`"),
+        ("{name: a, sql: b, batches: [{in: {l: 3}}]}", "the field `batches.1.in.l` is wrong"),
+        ("[1, 2]", "it is not a mapping of fields"),
+        ("{name: ", "it is not YAML"),
+    ],
+)
+def test_a_wrong_case_names_what_is_wrong(text: str, reason: str) -> None:
+    with pytest.raises(WatersmeetError) as caught:
+        parse_case(text, "some.yaml")
+    assert caught.value.getCondition() == "WRONG_CASE"
+    assert reason in str(caught.value)
+
+
+def test_a_case_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(WatersmeetError) as caught:
+        read_case(tmp_path / "none.yaml")
+    assert caught.value.getCondition() == "FILE_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "batch", ["{in: {x: [[1, 1]]}}", "{in: {l: [[1]]}}", "{in: {l: [[a, 1]]}}", "{marks: {x: 1}}", "{marks: {l: soon}}"]
+)
+def test_cells_that_do_not_fit_are_refused(batch: str) -> None:
+    case = read_case(CASES / "end.yaml")
+    wrong = parse_case(f"{{name: a, sql: b, batches: [{batch}]}}")
+    with pytest.raises(WatersmeetError) as caught:
+        run_case(replace(wrong, sql=case.sql), "kernel")
+    assert caught.value.getCondition() == "WRONG_CASE"

@@ -45,11 +45,15 @@ class Amount:
 
 @dataclass(frozen=True)
 class Watermark:
-    """A promise about ``column``: no row will be more than ``lag`` behind the latest one seen."""
+    """A promise about ``column``: no row will be more than ``lag`` behind the latest one seen.
+
+    After ``idle`` microseconds of wall clock without a row it stops holding the other side back; None: it never does.
+    """
 
     column: str
     lag: Amount
     span: Span = NOWHERE
+    idle: int | None = None
 
 
 @dataclass(frozen=True)

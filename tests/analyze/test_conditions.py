@@ -63,7 +63,7 @@ def test_an_inner_join_leaves_any_condition_to_spark(analyzed):
     assert texts(join.residual) == ["concat(l.k, r.k) = 'x'"]
 
 
-@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL"])
+@pytest.mark.parametrize("kind", ["LEFT", "RIGHT", "FULL", "LEFT SEMI", "LEFT ANTI"])
 def test_an_outer_join_refuses_what_it_cannot_evaluate(refused, kind):
     [refusal] = refused(select("l.k = r.k AND (l.a > r.a OR concat(l.k, r.k) = 'x')", kind))
     assert refusal.condition == "UNSUPPORTED_CONDITION"
@@ -84,6 +84,22 @@ def test_filters_move_to_sides_that_are_not_padded(analyzed, kind, left, right, 
     assert texts(query.relation.left.filters) == left
     assert texts(query.relation.right.filters) == right
     assert texts(query.where) == stays
+
+
+@pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
+def test_filters_of_the_left_side_move_before_a_join_that_shows_it_only(analyzed, kind):
+    query = analyzed(select("l.k = r.k AND l.a > 1 AND r.a > 2 AND l.b < r.b", kind, "l.a < 9"))
+    assert texts(query.relation.left.filters) == ["l.a < 9"]
+    assert (texts(query.relation.left_only), texts(query.relation.right_only)) == (["l.a > 1"], ["r.a > 2"])
+    assert texts(query.relation.residual) == ["l.b < r.b"]
+    assert query.where == ()
+
+
+def test_a_cast_over_both_sides_is_left_to_spark_or_refused(analyzed, refused):
+    on = "l.k = r.k AND CAST(l.a + r.a AS STRING) = 'x' AND l.a::STRING < r.a::STRING"
+    assert len(analyzed(select(on)).relation.residual) == 2
+    [refusal] = refused(select(on, "LEFT"))
+    assert refusal.parameters["condition"] == "CAST(l.a + r.a AS STRING) = 'x'"
 
 
 def test_filters_move_through_chained_joins_unless_one_above_pads(analyzed):

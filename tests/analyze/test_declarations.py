@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.analyze import analyze
+from watersmeet.analyze.check_settings import OVERFLOW
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Setting, Star, Within
@@ -31,6 +32,10 @@ DATE = "CREATE STREAM d (id INT, day DATE, WATERMARK FOR day AS day - INTERVAL 1
         ("SET watersmeet.shard = 3;", "UNKNOWN_SETTING"),
         ("SET watersmeet.shards = none;", "WRONG_ARGUMENT"),
         ("SET watersmeet.shards = 0;", "WRONG_ARGUMENT"),
+        ("SET watersmeet.state.max_rows = 1.5;", "WRONG_ARGUMENT"),
+        ("SET watersmeet.state.max_rows = -1;", "WRONG_ARGUMENT"),
+        ("SET watersmeet.state.overflow = ignore;", "WRONG_ARGUMENT"),
+        ("SET watersmeet.state.max_row = 5;", "UNKNOWN_SETTING"),
     ],
 )
 def test_refuses_declarations(refused, sql, condition):
@@ -42,6 +47,8 @@ def test_refuses_declarations(refused, sql, condition):
 
 def test_accepts_settings_of_spark_and_of_watersmeet():
     settings = (Setting("spark.sql.shuffle.partitions", "2"), Setting("watersmeet.shards", "8"))
+    caps = [Setting("watersmeet.state.max_rows", "100"), *(Setting("watersmeet.state.overflow", p) for p in OVERFLOW)]
+    settings = (*settings, *caps)
     assert analyze(Script("s", "", settings=settings)) == ()
 
 

@@ -54,6 +54,24 @@ def test_json_says_what_the_tree_says():
     assert all(line in render_query(query) for line in relation["kept"])
 
 
+def test_json_tells_of_unions_heartbeats_and_late_rows():
+    [query] = analyze(read_script((GOLDEN / "union.sql").read_text("utf-8"), "q.sql"))
+    found = json.loads(json.dumps(query_as_json(query)))
+    assert found["late_into"] == "too_late"
+    union = found["relation"]["left"]
+    assert (union["alias"], union["heartbeat"]) == ("s", "s.kind = 'hb'")
+    assert [part["scan"] for part in union["parts"]] == ["web", "shop"]
+    assert [mark["idle"] for part in union["parts"] for mark in part["watermarks"]] == ["30 s", "5 min"]
+
+
+def test_json_tells_what_a_join_of_the_left_side_emits():
+    [query] = analyze(read_script((GOLDEN / "semi_join.sql").read_text("utf-8"), "q.sql"))
+    found = json.loads(json.dumps(query_as_json(query)))["relation"]
+    assert (found["join"], found["left"]["join"]) == ("anti", "semi")
+    assert all(line in render_query(query) for join in (found, found["left"]) for line in join["emitted"])
+    assert all(join["emitted"] for join in (found, found["left"]))
+
+
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     text = render_query(query, lambda join: [("operator", "interval join"), ("why", "it has bounds")])

@@ -7,6 +7,7 @@ import pytest
 from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
+from watersmeet.plan.analyzed import aliases
 from watersmeet.plan.explain import expression_in_words
 from watersmeet.plan.expressions import column
 from watersmeet.plan.nodes import Item, Query, Scan, Script
@@ -72,6 +73,58 @@ def test_using_can_be_chained(analyzed):
     query = analyzed(f"{STREAMS} SELECT STREAM * FROM l LEFT JOIN r USING (id, t) FULL JOIN s USING (id, t);")
     assert [name for name, _ in outputs(query)] == ["id", "t", "Name", "at", "price"]
     assert outputs(query)[0] == ("id", "coalesce(l.id, s.id)")
+
+
+@pytest.mark.parametrize("kind", ["LEFT SEMI", "LEFT ANTI"])
+def test_a_join_that_shows_its_left_side_only(analyzed, kind):
+    query = analyzed(
+        f"{STREAMS} SELECT STREAM *, id + 1 AS next FROM l {kind} JOIN r WITHIN 5 ON l.id = r.id AND price > 1;"
+    )
+    assert [name for name, _ in outputs(query)] == ["id", "Name", "at", "t", "next"]
+    assert query.relation.kind == kind.split()[1].lower()
+    assert aliases(query.relation) == ("l",)
+    query = analyzed(f"{STREAMS} SELECT STREAM * FROM l {kind} JOIN r WITHIN 5 USING (id);")
+    assert [name for name, _ in outputs(query)] == ["id", "Name", "at", "t"]
+
+
+@pytest.mark.parametrize("kind", ["SEMI", "ANTI"])
+@pytest.mark.parametrize(
+    ("select", "rest"),
+    [
+        ("r.id", ""),
+        ("price", ""),
+        ("r.*", ""),
+        ("l.id", "WHERE r.price > 1"),
+        ("l.id", "JOIN s WITHIN 5 ON s.id = r.id"),
+    ],
+)
+def test_the_hidden_side_cannot_be_named(refused, kind, select, rest):
+    [refusal] = refused(f"{STREAMS} SELECT STREAM {select} FROM l {kind} JOIN r WITHIN 5 ON l.id = r.id {rest};")
+    assert refusal.condition == "UNKNOWN_COLUMN"
+    assert f"a LEFT {kind} JOIN shows the left side only" in refusal.hint
+
+
+def test_the_alias_of_a_hidden_side_is_taken(refused):
+    relation = "l SEMI JOIN r WITHIN 5 ON l.id = r.id JOIN s AS r WITHIN 5 ON l.id = r.id"
+    assert [refusal.condition for refusal in refused(f"{STREAMS} SELECT STREAM l.id FROM {relation};")] == [
+        "DUPLICATE_NAME"
+    ]
+
+
+def test_using_means_the_columns_that_the_left_side_shows(analyzed):
+    relation = "l SEMI JOIN r WITHIN 5 USING (id) JOIN s WITHIN 5 USING (id)"
+    query = analyzed(f"{STREAMS} SELECT STREAM * FROM {relation};")
+    assert [name for name, _ in outputs(query)] == ["id", "Name", "at", "l_t", "s_t"]
+    [(left, right)] = query.relation.keys
+    assert (expression_in_words(left), expression_in_words(right)) == ("l.id", "s.id")
+
+
+def test_using_refuses_a_column_that_the_left_side_has_twice(refused):
+    relation = "l JOIN r ON l.id = r.id AND l.t = r.t JOIN s ON s.t = l.t"
+    relation = relation.replace("ON s.t = l.t", "USING (id, t)")
+    refusals = refused(f"{STREAMS} SELECT STREAM l.id FROM {relation};")
+    assert [refusal.condition for refusal in refusals] == ["AMBIGUOUS_COLUMN"] * 2
+    assert refusals[0].hint == "write `ON l.id = s.id`."
 
 
 def test_without_on_the_keys_of_the_records_are_compared(analyzed):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from watersmeet.joins.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.interval import Bound, IntervalJoin, Side
-from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.joins.operator import END_OF_INPUT, NOW
 
 Row = dict[str, Any]
 
-KINDS = ("inner", "left", "right", "full")
+KINDS = ("inner", "left", "right", "full", "semi", "anti")
 END = {"l.t": END_OF_INPUT, "l.u": END_OF_INPUT, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}
 
 
@@ -75,7 +75,10 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
     exact = keys == ("k",) and draw(st.booleans())
     times = [("t", "u") if two_times and draw(st.booleans()) else ("t",) for _ in "lr"]
     dead = draw(st.booleans())
+    kind = draw(st.sampled_from(KINDS))
     shown = [draw(st.sampled_from((("k", "t", "v"), ("v", "t", "k", "u"), ("t",)))) for _ in "lr"]
+    if kind in ("semi", "anti"):
+        shown[1] = ()
     sides = [
         Side(
             columns=tuple(f"{s}.{c}" for c in shown[i]),
@@ -85,7 +88,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
             exact=exact,
             dead=f"{s}.dead" if dead else None,
             operands=(f"{s}.v", f"{s}.t", f"{s}.u"),
-            late=tuple(f"{s}.{c}" for c in shown[i]),
+            late=(f"{s}.k", f"{s}.t"),
         )
         for i, s in enumerate("lr")
     ]
@@ -96,7 +99,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
     if draw(st.booleans()):
         parts.append(draw(conditions()))
     return IntervalJoin(
-        kind=draw(st.sampled_from(KINDS)),
+        kind=kind,
         left=sides[0],
         right=sides[1],
         left_time="l.t",
@@ -105,6 +108,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
         upper=upper,
         bounds=tuple(bounds + extra),
         condition=None if not parts else parts[0] if len(parts) == 1 else Apply("and", tuple(parts)),
+        idle=tuple((f"{s}.t", 3) for s in draw(st.sampled_from(("", "", "l", "r", "lr")))),
     )
 
 
@@ -162,7 +166,11 @@ def histories(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
     names = (*join.left.times, *join.right.times)
     mark = st.integers(-2, 22) | st.integers(-2, 22) | st.integers(-2, 22) | st.just(END_OF_INPUT)
     marks = st.dictionaries(st.sampled_from(names), mark, max_size=2)
-    return draw(st.lists(st.builds(Batch, arrivals(join), marks), min_size=1, max_size=7))
+    batches = draw(st.lists(st.builds(Batch, arrivals(join), marks), min_size=1, max_size=7))
+    if not join.idle:
+        return batches
+    clock = sorted(draw(st.lists(st.integers(0, 12), min_size=len(batches), max_size=len(batches))))
+    return [Batch(batch.rows, {**batch.marks, NOW: now}) for batch, now in zip(batches, clock, strict=True)]
 
 
 @st.composite

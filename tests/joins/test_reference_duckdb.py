@@ -15,7 +15,14 @@ from watersmeet.joins.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.interval import IntervalJoin, Side
 from watersmeet.joins.reference import all_pairs, multiset
 
-JOIN = {"inner": "JOIN", "left": "LEFT JOIN", "right": "RIGHT JOIN", "full": "FULL JOIN"}
+JOIN = {
+    "inner": "JOIN",
+    "left": "LEFT JOIN",
+    "right": "RIGHT JOIN",
+    "full": "FULL JOIN",
+    "semi": "SEMI JOIN",
+    "anti": "ANTI JOIN",
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +56,8 @@ def query(join: IntervalJoin) -> str:
     parts += [f'"{one}" = "{other}"' for one, other in zip(join.left.keys, join.right.keys, strict=True)]
     parts += [f'NOT "{side.dead}"' for side in (join.left, join.right) if side.dead]
     parts += [sql(join.condition)] if join.condition is not None else []
-    names = ", ".join(f'"{name}"' for name in (*join.left.columns, *join.right.columns))
+    names = ", ".join(f'lefts."{name}"' for name in join.left.columns)
+    names += "".join(f', rights."{name}"' for name in join.right.columns)
     return f"SELECT {names} FROM lefts {JOIN[join.kind]} rights ON {' AND '.join(parts)}"
 
 

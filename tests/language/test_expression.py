@@ -13,6 +13,8 @@ def shape(expr: Expr) -> str:
     """The structure of an expression as brackets, leaves by their text."""
     if not expr.args:
         return expr.text
+    if expr.op == "cast":
+        return f"(cast {shape(expr.args[0])} {expr.value})"
     return f"({expr.op} {' '.join(shape(arg) for arg in expr.args)})"
 
 
@@ -55,6 +57,13 @@ def parts(expr: Expr) -> list[str]:
         ("a LIKE 'x%' AND b", "(and a LIKE 'x%' b)"),
         ("(a || b) * 2", "(* (a || b) 2)"),
         ("within = left.key", "(= within left.key)"),
+        ("CAST(a AS long) + 1", "(+ (cast a BIGINT) 1)"),
+        ("-a::int::string", "(negate (cast (cast a INT) STRING))"),
+        ("(a || b)::decimal(5,2) * 2", "(* (cast a || b DECIMAL(5,2)) 2)"),
+        ("(a - b)::INT", "(cast (- a b) INT)"),
+        ("f(a)[0]::INT = cast(b OR c AS INT)", "(= (cast f(a)[0] INT) (cast (or b c) INT))"),
+        ("CAST(CAST(a AS VARCHAR(5)) AS TIMESTAMP_LTZ)", "(cast (cast a VARCHAR(5)) TIMESTAMP)"),
+        ("cast + cast.a", "(+ cast cast.a)"),
     ],
 )
 def test_the_structure_follows_sparks_precedence(text: str, expected: str):
@@ -117,9 +126,10 @@ def test_what_only_spark_can_evaluate_stays_text(text: str):
         ("substr(c.name, 5)", ["c.name"]),
         ("transform(xs, x -> x + y.z + x.k)", ["xs", "y.z"]),
         ("aggregate(a, 0, (acc, x) -> acc + x)", ["a"]),
-        ("a.b.c.d.e.f::INT", ["a.b.c.d.e.f"]),
+        ("try_cast(a.b.c.d.e.f AS INT)", ["a.b.c.d.e.f"]),
         ("a.b[d.e].f", ["a.b", "d.e"]),
-        ("CAST(x.y AS STRUCT<a: INT>)", ["x.y"]),
+        ("CAST(x.y AS STRUCT<a: INT>).a", ["x.y"]),
+        ("x.y::STRUCT<a: INT>.a", ["x.y"]),
         ("CASE WHEN left = 1 THEN key ELSE time END", ["left", "key", "time"]),
         ("timestampdiff(MINUTE, a.t, b.t)", ["a.t", "b.t"]),
         ("date_trunc(unit, t)", ["unit", "t"]),
@@ -154,6 +164,12 @@ def test_spans_are_places_in_the_whole_script():
     assert spans == [text, "a.id = b.id", "b.t >= a.t - INTERVAL 5 SECONDS", "a.t - INTERVAL 5 SECONDS"]
 
 
+def test_a_cast_is_written_as_spark_reads_it():
+    expr = read_expression("(a.x + 1)::long > CAST('5' AS INT)")
+    assert expr.sql(lambda ref: quote(".".join(ref.parts))) == "(CAST((`a.x` + 1) AS BIGINT) > CAST('5' AS INT))"
+    assert [arg.span.end - arg.span.start for arg in expr.args] == [len("(a.x + 1)::long"), len("CAST('5' AS INT)")]
+
+
 def test_comments_become_spaces_so_that_text_can_stand_on_one_line():
     expr = read_expression("f(a, -- the first\n  b /* the second */) = c -- end")
     text = expr.args[0]
@@ -181,6 +197,10 @@ def test_words_are_names_where_a_name_is_expected():
         ("f(a b c)", "SYNTAX_ERROR", "`b`"),
         ("t - 5m", "SYNTAX_ERROR", "`5m`"),
         ("a = 'x", "SYNTAX_ERROR", "the end of the script"),
+        ("CAST(a BIGINT)", "SYNTAX_ERROR", "`BIGINT`"),
+        ("CAST(a AS BIGINT", "SYNTAX_ERROR", "the end of the script"),
+        ("CAST(a AS BIGNIT)", "UNKNOWN_TYPE", None),
+        ("a::BIGNIT", "UNKNOWN_TYPE", None),
         ("CASE WHEN a THEN b", "SYNTAX_ERROR", "the end of the script"),
         ("1" * 5000, "SYNTAX_ERROR", "`" + "1" * 27 + "...`"),
         ("1e99999999999999999999BD", "SYNTAX_ERROR", "`1e99999999999999999999BD`"),

@@ -5,7 +5,7 @@ import pytest
 from watersmeet.catalog import Amount, Field, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.plan.nodes import Item, Join, Query, Scan, Script, Setting, Star
+from watersmeet.plan.nodes import Item, Join, Query, Scan, Script, Setting, Star, Union, leaves, scans
 
 ORDERS = """\
 SET watersmeet.shards = 4; -- a setting
@@ -22,6 +22,8 @@ FROM orders AS o
 LEFT OUTER JOIN deliveries d WITHIN 1h ON o.order_id = d.id AND d.t > 5
 WHERE o.order_id > 0;
 """
+
+WHOLE = "A subquery other than a UNION ALL of whole streams"
 
 
 def query(text: str) -> tuple[Script, Query]:
@@ -110,6 +112,10 @@ def test_spans_are_places_in_the_script():
         ("FULL JOIN", "full"),
         ("FULL OUTER JOIN", "full"),
         ("OUTER JOIN", "full"),
+        ("LEFT SEMI JOIN", "semi"),
+        ("semi join", "semi"),
+        ("LEFT ANTI JOIN", "anti"),
+        ("ANTI JOIN", "anti"),
     ],
 )
 def test_kinds_of_join(words: str, kind: str):
@@ -208,15 +214,16 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT * FROM a WINDOW (COUNT 1) JOIN b", "WINDOW", "WINDOW"),
         ("SELECT * FROM a JOIN b WINDOW (COUNT 1)", "WINDOW", "WINDOW"),
         ("SELECT * FROM a JOIN b ON x UNMATCHED LEFT INTO c", "UNMATCHED LEFT INTO", "UNMATCHED LEFT"),
-        ("SELECT * FROM a JOIN b ON x LATE INTO c", "LATE INTO", "LATE INTO"),
-        ("SELECT * FROM a LEFT SEMI JOIN b ON x", "LEFT SEMI JOIN", "LEFT SEMI"),
-        ("SELECT * FROM a LEFT ANTI JOIN b ON x", "LEFT ANTI JOIN", "LEFT ANTI"),
-        ("SELECT * FROM a UNION SELECT * FROM b", "UNION", "UNION"),
+        ("SELECT * FROM a UNION SELECT * FROM b", "UNION of queries", "UNION"),
+        ("SELECT * FROM a JOIN (SELECT * FROM b UNION SELECT * FROM c) u", "UNION without ALL", "UNION"),
+        ("SELECT * FROM (SELECT * FROM b UNION ALL SELECT x FROM c) u", WHOLE, "x"),
+        ("SELECT * FROM (SELECT * FROM b WHERE x UNION ALL SELECT * FROM c) u", WHOLE, "WHERE"),
+        ("SELECT * FROM (SELECT * FROM b UNION ALL SELECT * FROM (SELECT * FROM c) d) u", WHOLE, "("),
+        ("SELECT * FROM (SELECT * FROM b JOIN c ON x UNION ALL SELECT * FROM c) u", WHOLE, "JOIN"),
+        ("SELECT * FROM (b)", "A bracket behind FROM", "("),
         ("SELECT * FROM (SELECT * FROM b)", "A subquery", "("),
         ("SELECT * FROM a WHERE x IN (SELECT 1)", "A subquery", "SELECT"),
         ("SELECT TABLE x FROM a", "SELECT TABLE", "TABLE"),
-        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t - 5 IDLE AFTER 3s)", "IDLE AFTER", "IDLE AFTER"),
-        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t HEARTBEAT WHEN x)", "HEARTBEAT WHEN", "HEARTBEAT WHEN"),
     ],
 )
 def test_what_is_not_supported_is_refused_at_its_place(text: str, what: str, at: str):
@@ -224,6 +231,79 @@ def test_what_is_not_supported_is_refused_at_its_place(text: str, what: str, at:
         read_script(text)
     (refusal,) = error.value.refusals
     assert (refusal.condition, refusal.parameters["what"]) == ("UNSUPPORTED_STATEMENT", what)
+    assert refusal.place is not None
+    assert text[refusal.place.start : refusal.place.end] == at
+    assert refusal.hint
+
+
+def test_a_union_is_a_source():
+    text = "SELECT u.x FROM (SELECT STREAM * FROM a UNION ALL SELECT * FROM `b c` UNION ALL SELECT * FROM a) AS u"
+    union = query(text)[1].relation
+    assert isinstance(union, Union)
+    assert union.alias == "u"
+    assert [(scan.source, scan.alias) for scan in union.scans] == [("a", "a"), ("b c", "b c"), ("a", "a")]
+    assert text[union.span.start : union.span.end] == text[16:-5]
+    assert [text[scan.span.start : scan.span.end] for scan in scans(union)] == ["a", "`b c`", "a"]
+
+
+def test_a_union_stands_on_either_side_of_a_join():
+    part = "SELECT STREAM * FROM"
+    relation = join(
+        f"SELECT * FROM ({part} a UNION ALL {part} b) u SEMI JOIN ({part} c UNION ALL {part} d) v ON u.x = v.x"
+    )
+    assert [leaf.alias for leaf in leaves(relation)] == ["u", "v"]
+    assert [scan.source for scan in scans(relation)] == ["a", "b", "c", "d"]
+
+
+def test_a_watermark_may_be_idle_and_a_stream_have_heartbeats():
+    script = read_script("""
+        CREATE STREAM a (t INT, k STRING, WATERMARK FOR t AS t - 5 IDLE AFTER 30s HEARTBEAT WHEN k = 'hb' AND t > 0);
+        CREATE STREAM b (t INT, u INT, WATERMARK FOR t AS t HEARTBEAT WHEN u IS NULL IDLE AFTER INTERVAL '1' HOUR,
+            WATERMARK FOR u AS u - 5);
+        CREATE STREAM c (t INT, WATERMARK FOR t AS t);
+    """)
+    idle = [[mark.idle for mark in source.watermarks] for source in script.sources]
+    assert idle == [[30_000_000], [3_600_000_000, None], [None]]
+    assert [(name, condition.op) for name, condition in script.heartbeats] == [("a", "and"), ("b", "is_null")]
+    mark = script.sources[0].watermarks[0]
+    assert script.text[mark.span.start : mark.span.end] == "WATERMARK FOR t AS t - 5"
+
+
+def test_late_rows_have_a_sink():
+    text = "INSERT INTO s SELECT * FROM a JOIN b LATE INTO `too late`;"
+    script, asked = query(text)
+    assert (asked.into, asked.late_into) == ("s", "too late")
+    assert script.text[asked.late_into_span.start : asked.late_into_span.end] == "`too late`"
+    assert asked.span.end == len(text) - 1
+    assert query("INSERT INTO s SELECT x late FROM a late JOIN b WHERE x LATE INTO c")[1].late_into == "c"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "at"),
+    [
+        ("SELECT * FROM a JOIN b LATE INTO c", "`;`", "LATE"),
+        ("INSERT INTO s SELECT * FROM a JOIN b LATE INTO c WHERE x", "`;`", "WHERE"),
+        ("SELECT * FROM a LEFT SEMI b ON a.x = b.x", "JOIN, WHERE or `;`", "SEMI"),
+        ("INSERT INTO s SELECT * FROM a JOIN b LATE INTO", "the name of a sink", ""),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 30)", "a length of time above zero", "30"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 0s)", "a length of time above zero", "0s"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER)", "a duration", ")"),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t IDLE AFTER 1s IDLE AFTER 2s)", "`,` or `)`", "IDLE"),
+        (
+            "CREATE STREAM s (t INT, WATERMARK FOR t AS t HEARTBEAT WHEN t, WATERMARK FOR u AS u HEARTBEAT WHEN 1)",
+            "`,` or `)`",
+            "HEARTBEAT",
+        ),
+        ("CREATE STREAM s (t INT, WATERMARK FOR t AS t HEARTBEAT WHEN)", "an expression", ")"),
+        ("SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b)", "an alias", ""),
+        ("SELECT * FROM (SELECT * FROM a UNION ALL SELECT * FROM b", "`)`", ""),
+    ],
+)
+def test_parts_that_are_missing_or_too_many(text: str, expected: str, at: str):
+    with pytest.raises(WatersmeetError) as error:
+        read_script(text)
+    (refusal,) = error.value.refusals
+    assert (refusal.condition, refusal.parameters["expected"]) == ("SYNTAX_ERROR", expected)
     assert refusal.place is not None
     assert text[refusal.place.start : refusal.place.end] == at
     assert refusal.hint

@@ -12,11 +12,10 @@ from dataclasses import replace
 from watersmeet.analyze.comparison import Comparison, compare
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import Family, family_of
-from watersmeet.analyze.resolve import is_resolved
-from watersmeet.analyze.scope import Scope
+from watersmeet.analyze.meaning import is_resolved
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import Join, Relation, Scan, scans
+from watersmeet.plan.nodes import Join, Relation, leaves
 
 Sources = Mapping[str, Source]
 Pair = tuple[Reference, Reference]
@@ -27,11 +26,11 @@ def assume_watermarks(draft: Draft) -> Draft:
     if draft.inputs == "streams":
         return draft
     sources = _assume(draft.query.relation, draft.scope.sources, draft.scope.sources)
-    return replace(draft, scope=Scope(sources, draft.scope.columns))
+    return replace(draft, scope=replace(draft.scope, sources=sources))
 
 
 def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
-    if isinstance(relation, Scan):
+    if not isinstance(relation, Join):
         return sources
     sources = _assume(relation.right, declared, _assume(relation.left, declared, sources))
     pairs = _pairs(relation, declared)
@@ -50,7 +49,7 @@ def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
 
 def _pairs(join: Join, sources: Sources) -> dict[Pair, set[str]]:
     """The pairs of columns, left one first, that could be event times, each with the directions that are bounded."""
-    left, right = ({scan.alias for scan in scans(side)} for side in (join.left, join.right))
+    left, right = ({leaf.alias for leaf in leaves(side)} for side in (join.left, join.right))
     pairs = dict[Pair, set[str]]()
     for part in conjuncts(join.on):
         found = compare(part)
@@ -69,7 +68,8 @@ def _is_about_time(found: Comparison, sources: Sources) -> bool:
     families = [None if ref.path else _family(ref, sources) for ref in refs]
     # An equality of two integers is more likely one of identifiers.
     is_identity = found.direction == "=" and not found.constants and "integer" in families
-    return None not in families and (not is_identity or _is_declared((refs[0], refs[1]), sources))
+    is_kept = found.is_kept(lambda column: _type(_reference(column), sources))
+    return is_kept and None not in families and (not is_identity or _is_declared((refs[0], refs[1]), sources))
 
 
 def _is_declared(pair: Pair, sources: Sources) -> bool:
@@ -77,7 +77,7 @@ def _is_declared(pair: Pair, sources: Sources) -> bool:
 
 
 def _only_time(side: Relation, sources: Sources) -> Sources:
-    aliases = [scan.alias for scan in scans(side)]
+    aliases = [leaf.alias for leaf in leaves(side)]
     if any(sources[alias].watermarks for alias in aliases):
         return sources
     times = [(a, f.name) for a in aliases for f in sources[a].fields if family_of(f.type) not in (None, "integer")]
@@ -94,8 +94,12 @@ def _watermarked(sources: Sources, alias: str, name: str) -> Sources:
 
 
 def _family(ref: Reference, sources: Sources) -> Family | None:
+    return family_of(_type(ref, sources))
+
+
+def _type(ref: Reference, sources: Sources) -> str:
     field = sources[ref.source].field(ref.name)
-    return None if field is None else family_of(field.type)
+    return "" if field is None else field.type
 
 
 def _reference(expr: Expr) -> Reference:

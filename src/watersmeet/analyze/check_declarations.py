@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from watersmeet.analyze.event_time import Family, family_of, fits, wrong_unit
+from watersmeet.analyze.heartbeats import check_heartbeats
 from watersmeet.catalog import Sink, Source, Span, Watermark
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.explain import amount_in_words
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.words import amount_in_words
 
 
 def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
@@ -16,6 +17,7 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
     return (
         *_duplicates(script, "stream or table", script.sources),
         *_duplicates(script, "sink", script.sinks),
+        *check_heartbeats(script, sources),
         *(refusal for source in (*script.sources, *sources.values()) for refusal in _check_source(script, source)),
     )
 

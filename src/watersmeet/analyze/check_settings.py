@@ -23,8 +23,21 @@ def _is_positive(value: str) -> bool:
     return value.isascii() and value.isdigit() and int(value) > 0
 
 
+def _is_policy(value: str) -> bool:
+    return value in OVERFLOW
+
+
+OVERFLOW = ("fail", "drop_oldest")
+"""What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
+
 SETTINGS: Mapping[str, Known] = {
     "watersmeet.shards": Known(_is_positive, "it is a whole number above 0", "write `SET watersmeet.shards = 8`."),
+    "watersmeet.state.max_rows": Known(
+        _is_positive, "it is a whole number above 0", "write `SET watersmeet.state.max_rows = 1000000`."
+    ),
+    "watersmeet.state.overflow": Known(
+        _is_policy, f"it is {' or '.join(OVERFLOW)}", "write `SET watersmeet.state.overflow = drop_oldest`."
+    ),
 }
 """The settings of Watersmeet. Those of Spark pass through as they are."""
 

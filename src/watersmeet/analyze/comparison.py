@@ -6,10 +6,11 @@ Only sums are understood: a column on each side of the difference, each once, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from watersmeet.analyze.event_time import Family
+from watersmeet.analyze.event_time import Family, family_of, holds, keeps
 from watersmeet.catalog import Amount
 from watersmeet.duration import DAY
 from watersmeet.plan.expressions import Expr
@@ -22,12 +23,20 @@ _DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 @dataclass(frozen=True)
 class Comparison:
-    """``high + constants`` is equal to, greater than or at least ``low``."""
+    """``high + constants`` is equal to, greater than or at least ``low``.
+
+    ``casts``: the columns that were cast on the way, each with the type it was cast to.
+    """
 
     high: Expr
     low: Expr
     direction: Direction
     constants: tuple[Amount, ...]
+    casts: tuple[tuple[Expr, str], ...] = ()
+
+    def is_kept(self, type_of: Callable[[Expr], str]) -> bool:
+        """True if no cast changes a time, so that the comparison is one of the columns themselves."""
+        return all(keeps(type_of(column), type_) for column, type_ in self.casts)
 
     def constant(self, family: Family) -> int:
         """The sum of the constants in the unit of the event times. A plain number is days for a DATE, as in Spark."""
@@ -45,14 +54,19 @@ class _Sum:
     plus: tuple[Expr, ...] = ()
     minus: tuple[Expr, ...] = ()
     constants: tuple[Amount, ...] = ()
+    casts: tuple[tuple[Expr, str], ...] = ()
 
     def less(self, other: _Sum) -> _Sum:
-        return self.and_also(
-            _Sum(other.minus, other.plus, tuple(Amount(-c.value, c.is_interval) for c in other.constants))
-        )
+        negated = tuple(Amount(-c.value, c.is_interval) for c in other.constants)
+        return self.and_also(_Sum(other.minus, other.plus, negated, other.casts))
 
     def and_also(self, other: _Sum) -> _Sum:
-        return _Sum(self.plus + other.plus, self.minus + other.minus, self.constants + other.constants)
+        return _Sum(
+            self.plus + other.plus,
+            self.minus + other.minus,
+            self.constants + other.constants,
+            self.casts + other.casts,
+        )
 
 
 def compare(expr: Expr) -> Comparison | None:
@@ -79,7 +93,7 @@ def compare(expr: Expr) -> Comparison | None:
     difference = left.less(right)
     if len(difference.plus) != 1 or len(difference.minus) != 1:
         return None
-    return Comparison(difference.plus[0], difference.minus[0], op, difference.constants)
+    return Comparison(difference.plus[0], difference.minus[0], op, difference.constants, difference.casts)
 
 
 def _sum(expr: Expr) -> _Sum | None:
@@ -100,8 +114,25 @@ def _sum(expr: Expr) -> _Sum | None:
                     return None
                 first = _product(first, other) if expr.op == "*" else _added(first, other, expr.op)
             return first
+        case "cast":
+            return _cast(_sum(expr.args[0]), str(expr.value))
         case _:
             return None
+
+
+def _cast(inner: _Sum | None, type: str) -> _Sum | None:
+    """A sum that is cast to a type of times; None where the cast may change more than the type."""
+    family = family_of(type)
+    if inner is None or family is None:
+        return None
+    if not (inner.plus or inner.minus):
+        return inner if all(holds(type, c.value) and not c.is_interval for c in inner.constants) else None
+    # The difference of two timestamps is no timestamp, and a DATE cuts off what is no whole day.
+    is_time = len(inner.plus) == 1 and not inner.minus
+    is_whole = all(c.value % DAY == 0 for c in inner.constants if c.is_interval)
+    if (family != "integer" and not is_time) or (family == "date" and not is_whole):
+        return None
+    return replace(inner, casts=(*inner.casts, *((column, type) for column in inner.plus + inner.minus)))
 
 
 def _added(a: _Sum, b: _Sum, op: str) -> _Sum:

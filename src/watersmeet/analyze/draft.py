@@ -62,8 +62,12 @@ class Draft:
         """The query once every pass has gone over it without a refusal."""
         assert self.relation is not None, "find_bounds builds the relation of every query"
         assert _is_bounded(self.relation), "find_bounds refuses a join without bounds in both directions"
-        into = next((s.name for s in self.script.sinks if s.name.lower() == (self.query.into or "").lower()), None)
-        return AnalyzedQuery(self.relation, self.outputs, self.where, into, self.warnings, self.query.span)
+        into, late = (self._sink(name) for name in (self.query.into, self.query.late_into))
+        return AnalyzedQuery(self.relation, self.outputs, self.where, into, self.warnings, self.query.span, late)
+
+    def _sink(self, name: str | None) -> str | None:
+        """The sink of that name as it was declared."""
+        return next((s.name for s in self.script.sinks if name is not None and s.name.lower() == name.lower()), None)
 
 
 def _is_bounded(relation: AnalyzedRelation) -> bool:

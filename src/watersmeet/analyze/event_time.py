@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.catalog import Amount, Source
-from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, TimeColumn
+from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, TimeColumn, aliases
 
 Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
@@ -25,6 +25,10 @@ _FAMILIES: dict[str, Family] = {
     "BIGINT": "integer",
     "LONG": "integer",
 }
+
+_WIDTHS = {
+    "TINYINT": 1, "BYTE": 1, "SMALLINT": 2, "SHORT": 2, "INT": 4, "INTEGER": 4, "BIGINT": 8, "LONG": 8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,28 @@ def family_of(type: str) -> Family | None:
     ('integer', None)
     """
     return _FAMILIES.get(type.strip().upper())
+
+
+def keeps(type: str, cast: str) -> bool:
+    """True if a cast from the one type to the other changes no value and stays in the family of event times.
+
+    >>> keeps("INT", "BIGINT"), keeps("BIGINT", "INT"), keeps("DATE", "TIMESTAMP")
+    (True, False, False)
+    """
+    family = family_of(type)
+    if family != "integer" or family_of(cast) != "integer":
+        return family is not None and family == family_of(cast)
+    return _WIDTHS[type.strip().upper()] <= _WIDTHS[cast.strip().upper()]
+
+
+def holds(type: str, number: int) -> bool:
+    """True if an integer type can hold a number.
+
+    >>> holds("TINYINT", -128), holds("TINYINT", 128), holds("DATE", 5)
+    (True, False, False)
+    """
+    reach = 2 ** (8 * _WIDTHS[type.strip().upper()] - 1) if family_of(type) == "integer" else 0
+    return -reach <= number < reach
 
 
 def fits(amount: Amount, family: Family) -> bool:
@@ -80,10 +106,12 @@ def scans_of(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
 
 
 def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
-    """The watermarked columns of a relation from left to right."""
+    """The watermarked columns that a relation shows, from left to right."""
+    shown = aliases(relation)
     return tuple(
         EventTime(TimeColumn(scan.alias, column.name), column.type, family)
         for scan in scans_of(relation)
+        if scan.alias in shown
         for mark in scan.source.watermarks
         if (column := scan.source.field(mark.column)) and (family := family_of(column.type))
     )

@@ -6,14 +6,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.resolve import is_resolved
+from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.scope import Shown, show
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.analyzed import Output
-from watersmeet.plan.explain import expression_in_words
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Star, scans
+from watersmeet.plan.nodes import Item, Star, leaves
+from watersmeet.plan.words import expression_in_words
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,22 @@ def expand(draft: Draft) -> Draft:
         if isinstance(item, Item):
             columns += [_named(draft, item)] if is_resolved(item.expr) else []
         elif item.alias is not None and draft.scope.alias(item.alias) is None:
-            suggestion = did_you_mean(item.alias, draft.scope.sources)
-            refusals.append(draft.refusal("UNKNOWN_SOURCE", item.span, source=item.alias, suggestion=suggestion))
+            refusals.append(_unknown(draft, item.alias, item.span))
         else:
             columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _shown(draft, item)]
     told_apart = _told_apart(columns)
     outputs = tuple(Output(column.name, column.expr) for column in told_apart)
     return replace(draft, outputs=outputs).refusing([*refusals, *_duplicates(draft, told_apart)])
+
+
+def _unknown(draft: Draft, alias: str, span: Span) -> Refusal:
+    """The refusal of ``alias.*`` for an alias that is not there, or that a join hides."""
+    hidden = draft.scope.hint(alias) if alias.lower() in [name.lower() for name in draft.scope.hidden] else None
+    if hidden is None:
+        suggestion = did_you_mean(alias, draft.scope.visible)
+        return draft.refusal("UNKNOWN_SOURCE", span, source=alias, suggestion=suggestion)
+    where = f"in {draft.names_of(draft.scope.visible)}"
+    return draft.refusal("UNKNOWN_COLUMN", span, column=f"{alias}.*", where=where, suggestion=hidden)
 
 
 def _shown(draft: Draft, star: Star) -> tuple[Shown, ...]:
@@ -74,7 +83,7 @@ def _told_apart(columns: list[_Column]) -> list[_Column]:
 
 
 def _duplicates(draft: Draft, columns: list[_Column]) -> list[Refusal]:
-    if len(draft.scope.sources) < len(scans(draft.query.relation)):
+    if len(draft.scope.sources) < len(leaves(draft.query.relation)):
         # Two sources under one alias have been refused, and all their columns would follow.
         return []
     refusals, seen = list[Refusal](), dict[str, _Column]()

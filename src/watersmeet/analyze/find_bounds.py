@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from watersmeet.analyze.comparison import Comparison, compare
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import EventTime, event_times, is_sound, scans_of
-from watersmeet.analyze.resolve import is_resolved
+from watersmeet.analyze.heartbeats import heartbeat_of
+from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.time_units import check_pair, check_within
 from watersmeet.analyze.unbounded import missing_watermarks, unbounded, unclear_within
+from watersmeet.analyze.unions import parts_of, union_heartbeat
 from watersmeet.catalog import Amount, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, TimeBound, Warned
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import Join, Relation, Scan
+from watersmeet.plan.nodes import Join, Relation, Scan, Union
 
 
 def find_bounds(draft: Draft) -> Draft:
@@ -39,13 +41,19 @@ class _Found:
 
 
 def _relation(draft: Draft, relation: Relation) -> tuple[AnalyzedRelation, list[Refusal]]:
-    if isinstance(relation, Scan):
-        return AnalyzedScan(relation.alias, draft.scope.sources[relation.alias]), []
+    if not isinstance(relation, Join):
+        return _scan(draft, relation), []
     left, refusals = _relation(draft, relation.left)
     right, more = _relation(draft, relation.right)
     joined = AnalyzedJoin(left, right, relation.kind, (), (), span=relation.span)
     joined, own = _bound(draft, relation, joined)
     return joined, [*refusals, *more, *own]
+
+
+def _scan(draft: Draft, leaf: Scan | Union) -> AnalyzedScan:
+    parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
+    heartbeat = union_heartbeat(draft, leaf) if isinstance(leaf, Union) else heartbeat_of(draft, leaf)
+    return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
 
 
 def _bound(draft: Draft, join: Join, joined: AnalyzedJoin) -> tuple[AnalyzedJoin, list[Refusal]]:
@@ -78,6 +86,8 @@ def _in_part(draft: Draft, part: Expr, left: tuple[EventTime, ...], right: tuple
         return None
     high, low = (_time(side, left + right) for side in (comparison.high, comparison.low))
     if high is None or low is None or (high in left) == (low in left):
+        return None
+    if not comparison.is_kept(lambda column: high.type if column == comparison.high else low.type):
         return None
     refusal = check_pair(draft, comparison, high, low, part.span)
     if refusal is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.resolve import is_resolved
+from watersmeet.analyze.meaning import is_resolved
 from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, aliases
 from watersmeet.plan.expressions import Expr, conjuncts
 

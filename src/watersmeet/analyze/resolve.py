@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.scope import Miss, Scope, Shown, coalesced, scope_of, splice
-from watersmeet.catalog import NOWHERE, Source, Span
+from watersmeet.analyze.meaning import misses, resolved
+from watersmeet.analyze.scope import Miss, Scope, Shown, coalesced, scope_of
+from watersmeet.analyze.unions import check_union, merged
+from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.expressions import Expr, Reference
-from watersmeet.plan.nodes import Item, Join, Relation, Scan, Star, scans
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LEFT_ONLY, Item, Join, Relation, Scan, Star, Union, leaves, scans
+from watersmeet.plan.words import kind_in_words
 
 
 def resolve(draft: Draft) -> Draft:
@@ -24,38 +27,10 @@ def resolve(draft: Draft) -> Draft:
     relation, scope, more = _relation(draft, query.relation)
     items = tuple(item if isinstance(item, Star) else _item(item, scope) for item in query.items)
     for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where):
-        more += _misses(draft, expr, scope)
+        more += misses(draft.script, expr, scope)
     where = None if query.where is None else resolved(query.where, scope)
     query = replace(query, relation=relation, items=items, where=where)
     return replace(draft, query=query, scope=scope).refusing([*refusals, *more])
-
-
-def resolved(expr: Expr, scope: Scope) -> Expr:
-    """The expression with every reference filled in that has a meaning."""
-    args = tuple(resolved(arg, scope) for arg in expr.args)
-    if not expr.refs:
-        return replace(expr, args=args)
-    found = [(ref, _meaning(expr, ref, scope)) for ref in expr.refs]
-    op = found[0][1].op if expr.op == "column" else expr.op
-    return replace(splice(expr, found), op=op)
-
-
-def is_resolved(expr: Expr | None) -> bool:
-    """True if there is an expression and every name in it means something."""
-    return expr is not None and all(ref.source for ref in expr.references)
-
-
-def _meaning(expr: Expr, ref: Reference, scope: Scope) -> Expr:
-    found = scope.find(ref.parts)
-    written = expr.text[ref.start : ref.end]
-    here = replace(ref, start=0, end=len(written))
-    if not isinstance(found, Expr):
-        return Expr("column", text=written, refs=(here,))
-    if found.op != "column":
-        return found
-    meant = found.refs[0]
-    here = replace(here, source=meant.source, name=meant.name, path=meant.path)
-    return Expr("column", text=written, refs=(here,))
 
 
 def _item(item: Item, scope: Scope) -> Item:
@@ -66,37 +41,44 @@ def _relation(draft: Draft, relation: Relation) -> tuple[Relation, Scope, list[R
     if isinstance(relation, Scan):
         source = draft.sources.get(relation.source.lower(), Source(relation.source, ()))
         return relation, scope_of(relation.alias, source), []
+    if isinstance(relation, Union):
+        return relation, scope_of(relation.alias, merged(draft, relation)), list(check_union(draft, relation))
     left, left_scope, refusals = _relation(draft, relation.left)
     right, right_scope, more = _relation(draft, relation.right)
     join = replace(relation, left=left, right=right)
     refusals = refusals + more
     if join.using:
-        on, scope, misses = _using(draft, join, left_scope, right_scope)
-        return replace(join, on=on), scope, refusals + misses
-    scope = left_scope.beside(right_scope)
+        on, scope, missing = _using(draft, join, left_scope, right_scope)
+        return replace(join, on=on), scope, refusals + missing
+    both = left_scope.beside(right_scope)
+    scope = left_scope.before(right_scope, kind_in_words(join.kind)) if join.kind in LEFT_ONLY else both
     if join.on is None:
-        on, misses = _by_key(draft, join, left_scope, right_scope)
-        return replace(join, on=on), scope, refusals + misses
-    return replace(join, on=resolved(join.on, scope)), scope, refusals + list(_misses(draft, join.on, scope))
+        on, missing = _by_key(draft, join, left_scope, right_scope)
+        return replace(join, on=on), scope, refusals + missing
+    return replace(join, on=resolved(join.on, both)), scope, refusals + list(misses(draft.script, join.on, both))
 
 
 def _using(draft: Draft, join: Join, left: Scope, right: Scope) -> tuple[Expr | None, Scope, list[Refusal]]:
-    refusals, merged, equalities = list[Refusal](), list[Shown](), list[Expr]()
+    refusals, together, equalities = list[Refusal](), list[Shown](), list[Expr]()
     for name in join.using:
         pair = [side.named(name) for side in (left, right)]
         for side, found in zip((left, right), pair, strict=True):
             miss = side.find((name,))
             if len(found) != 1 and isinstance(miss, Miss):
-                refusals.append(draft.refusal(miss.condition, join.span, **miss.parameters))
+                example = f"ON {' = '.join(f'{s.alias}.{s.name}' for s in (*found[:1], *pair[1][:1]))}"
+                parameters = {**miss.parameters, "example": example}
+                refusals.append(draft.refusal(miss.condition, join.span, **parameters))
         if any(len(found) != 1 for found in pair):
             continue
         (mine,), (theirs,) = pair
         equalities.append(Expr("=", (mine.expr, theirs.expr), span=join.span))
         kept = theirs if join.kind == "right" else mine
-        merged.append(replace(kept, expr=coalesced(mine.expr, theirs.expr)) if join.kind == "full" else kept)
-    names = {shown.name.lower() for shown in merged}
-    rest = tuple(shown for shown in left.columns + right.columns if shown.name.lower() not in names)
-    scope = Scope({**left.sources, **right.sources}, (*merged, *rest))
+        together.append(replace(kept, expr=coalesced(mine.expr, theirs.expr)) if join.kind == "full" else kept)
+    names = {shown.name.lower() for shown in together}
+    is_left_only = join.kind in LEFT_ONLY
+    scope = left.before(right, kind_in_words(join.kind)) if is_left_only else left.beside(right)
+    rest = tuple(shown for shown in scope.columns if shown.name.lower() not in names)
+    scope = replace(scope, columns=(*together, *rest))
     whole = len(equalities) == len(join.using)
     on = equalities[0] if len(equalities) == 1 else Expr("and", tuple(equalities), span=join.span)
     return on if whole else None, scope, refusals
@@ -119,39 +101,35 @@ def _by_key(draft: Draft, join: Join, left: Scope, right: Scope) -> tuple[Expr |
     return None, refusals
 
 
-def _misses(draft: Draft, expr: Expr | None, scope: Scope) -> Iterator[Refusal]:
-    if expr is None:
-        return
-    for ref in expr.refs:
-        found = scope.find(ref.parts)
-        if isinstance(found, Miss):
-            yield draft.refusal(found.condition, _span_of(draft, expr, ref), **found.parameters)
-    for arg in expr.args:
-        yield from _misses(draft, arg, scope)
-
-
-def _span_of(draft: Draft, expr: Expr, ref: Reference) -> Span:
-    span = expr.span
-    # Only a text that stands in the script as it is tells where in the script a part of it stands.
-    is_verbatim = span != NOWHERE and draft.script.text[span.start : span.end] == expr.text
-    return Span(span.start + ref.start, span.start + ref.end) if is_verbatim else span
-
-
 def _check_sink(draft: Draft) -> Iterator[Refusal]:
-    into = draft.query.into
+    query = draft.query
     sinks = [sink.name for sink in draft.script.sinks]
-    if into is not None and into.lower() not in [name.lower() for name in sinks]:
-        yield draft.refusal("UNKNOWN_SINK", draft.query.into_span, sink=into, suggestion=did_you_mean(into, sinks))
+    for into, span in ((query.into, query.into_span), (query.late_into, query.late_into_span)):
+        if into is not None and into.lower() not in [name.lower() for name in sinks]:
+            yield draft.refusal("UNKNOWN_SINK", span, sink=into, suggestion=did_you_mean(into, sinks))
+    if query.late_into is None:
+        return
+    if query.late_into.lower() == (query.into or "").lower():
+        hint = "declare a sink of their own with CREATE SINK: late rows have other columns than the result."
+        yield _unsupported(draft, query.late_into_span, "LATE INTO the sink of the result", hint)
+    if not isinstance(query.relation, Join):
+        hint = "leave LATE INTO out: rows are late for a join."
+        yield _unsupported(draft, query.late_into_span, "LATE INTO without a join", hint)
+
+
+def _unsupported(draft: Draft, span: Span, what: str, hint: str) -> Refusal:
+    return draft.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
 
 
 def _check_aliases(draft: Draft) -> Iterator[Refusal]:
-    seen = dict[str, Scan]()
-    for scan in scans(draft.query.relation):
-        first = seen.setdefault(scan.alias.lower(), scan)
-        if first is not scan:
-            hint = f"give it another name, for example `{scan.source} AS {scan.alias}2`."
-            before = f"the alias of {first.source}"
-            yield draft.refusal("DUPLICATE_NAME", scan.span, name=scan.alias, before=before, hint=hint)
+    seen = dict[str, Scan | Union]()
+    for leaf in leaves(draft.query.relation):
+        first = seen.setdefault(leaf.alias.lower(), leaf)
+        if first is not leaf:
+            renamed = f"{leaf.source if isinstance(leaf, Scan) else ')'} AS {leaf.alias}2"
+            hint = f"give it another name, for example `{renamed}`."
+            before = f"the alias of {first.source if isinstance(first, Scan) else 'a union'}"
+            yield draft.refusal("DUPLICATE_NAME", leaf.span, name=leaf.alias, before=before, hint=hint)
 
 
 def _check_sources(draft: Draft) -> Iterator[Refusal]:
@@ -161,8 +139,7 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
         if source is None:
             suggestion = did_you_mean(scan.source, names)
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
-        elif source.kind == "table" and isinstance(draft.query.relation, Join):
-            hint = "join streams: declare it with CREATE STREAM and a WATERMARK."
-            yield draft.refusal(
-                "UNSUPPORTED_STATEMENT", scan.span, what=f"A join with the table {scan.source}", hint=hint
-            )
+        elif source.kind == "table" and not isinstance(draft.query.relation, Scan):
+            what = "join" if isinstance(draft.query.relation, Join) else "union"
+            hint = f"{what} streams: declare it with CREATE STREAM and a WATERMARK."
+            yield _unsupported(draft, scan.span, f"A {what} with the table {scan.source}", hint)

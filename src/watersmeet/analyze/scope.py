@@ -34,23 +34,47 @@ class Miss:
 
 @dataclass(frozen=True)
 class Scope:
-    """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its."""
+    """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its.
+
+    ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them.
+    """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     columns: tuple[Shown, ...] = ()
+    hidden: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def visible(self) -> dict[str, Source]:
+        """The sources that can be named, by alias."""
+        return {alias: source for alias, source in self.sources.items() if alias not in self.hidden}
 
     @property
     def is_whole(self) -> bool:
-        """True if every source is known."""
-        return all(source.fields for source in self.sources.values())
+        """True if every source is known that can be named."""
+        return all(source.fields for source in self.visible.values())
 
     def beside(self, other: Scope) -> Scope:
         """The names of both."""
-        return Scope({**self.sources, **other.sources}, self.columns + other.columns)
+        # An alias that is given again has been refused as such; it then means the later source.
+        hidden = {alias: join for alias, join in self.hidden.items() if alias not in other.sources}
+        return Scope({**self.sources, **other.sources}, self.columns + other.columns, {**hidden, **other.hidden})
+
+    def before(self, other: Scope, join: str) -> Scope:
+        """The names of this side, those of the other being hidden by a join of those words."""
+        hidden = {**self.hidden, **other.hidden, **dict.fromkeys(other.sources, join)}
+        return Scope({**self.sources, **other.sources}, self.columns, hidden)
 
     def alias(self, name: str) -> str | None:
-        """The alias as its author spelled it."""
-        return next((alias for alias in self.sources if alias.lower() == name.lower()), None)
+        """The alias as its author spelled it; None if there is none or it is hidden."""
+        return next((alias for alias in self.visible if alias.lower() == name.lower()), None)
+
+    def hint(self, name: str) -> str | None:
+        """Why an alias, or a column of one, cannot be named here; None if no join hides it."""
+        for alias, join in self.hidden.items():
+            if alias.lower() == name.lower() or self.sources[alias].field(name):
+                only = f"only in its ON can `{alias}` be named."
+                return f"a {join} JOIN shows the left side only: {only}"
+        return None
 
     def named(self, name: str) -> tuple[Shown, ...]:
         """The columns of that name."""
@@ -82,11 +106,15 @@ class Scope:
             source = self.sources[alias]
             suggestion = did_you_mean(rest[0], [f.name for f in source.fields])
             return _unknown(dotted, f"in {source.name}", suggestion)
-        where = f"in {' or '.join(dict.fromkeys(s.name for s in self.sources.values()))}"
-        called = next((a for a, s in self.sources.items() if rest and s.name.lower() == first.lower()), None)
+        visible = self.visible
+        where = f"in {' or '.join(dict.fromkeys(s.name for s in visible.values()))}"
+        hidden = self.hint(first)
+        if hidden:
+            return _unknown(dotted, where, hidden)
+        called = next((a for a, s in visible.items() if rest and s.name.lower() == first.lower()), None)
         if called:
             return _unknown(dotted, where, f"`{first}` is called `{called}` here: write `{called}.{'.'.join(rest)}`.")
-        known = self.sources if rest else [shown.name for shown in self.columns]
+        known = visible if rest else [shown.name for shown in self.columns]
         return _unknown(dotted, where, did_you_mean(first, known))
 
 

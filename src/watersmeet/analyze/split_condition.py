@@ -8,8 +8,8 @@ from dataclasses import replace
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, Warned, aliases
-from watersmeet.plan.explain import expression_in_words
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
+from watersmeet.plan.words import expression_in_words, kind_in_words
 
 EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
 """What can be evaluated across the sides while rows meet. Whatever is over one side, Spark evaluates before."""
@@ -90,7 +90,7 @@ def _check_residual(draft: Draft, join: AnalyzedJoin) -> Iterator[Refusal]:
             yield draft.refusal(
                 "UNSUPPORTED_CONDITION",
                 expr.span if expr.span.end else part.span,
-                kind=join.kind.upper(),
+                kind=kind_in_words(join.kind),
                 condition=expression_in_words(part),
                 cause=f"an expression over both {draft.names_of(left)} and {draft.names_of(right)}",
                 hint="compare an expression over one side with an expression over the other, or use an INNER JOIN.",
@@ -102,6 +102,7 @@ def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> I
         return
     if expr.op not in EVALUATED:
         yield expr
+        return
     for arg in expr.args:
         yield from _not_evaluated(arg, left, right)
 

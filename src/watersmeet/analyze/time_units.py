@@ -7,7 +7,7 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import EventTime, fits, wrong_unit
 from watersmeet.catalog import Amount, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.explain import amount_in_words
+from watersmeet.plan.words import amount_in_words
 
 
 def check_pair(draft: Draft, comparison: Comparison, high: EventTime, low: EventTime, span: Span) -> Refusal | None:

@@ -10,12 +10,12 @@ from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, family_of
 from watersmeet.catalog import NOWHERE, Field, Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, aliases
-from watersmeet.plan.explain import expression_in_words
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, TimeColumn, aliases
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
+from watersmeet.plan.words import expression_in_words, kind_in_words
 
-Cause = Literal["nothing", "one direction", "or", "not constant", "distinct"]
+Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
 """Why a direction has no bound: nothing compares the times, or what compares them is no bound."""
 
 
@@ -77,7 +77,7 @@ def unbounded(draft: Draft, joined: AnalyzedJoin) -> list[Refusal]:
 
 def _names(draft: Draft, joined: AnalyzedJoin) -> dict[str, str]:
     left, right = (draft.names_of(aliases(side)) for side in (joined.left, joined.right))
-    return {"kind": joined.kind.upper(), "left": left, "right": right}
+    return {"kind": kind_in_words(joined.kind), "left": left, "right": right}
 
 
 def _cause(joined: AnalyzedJoin) -> tuple[Cause, Expr | None]:
@@ -91,8 +91,13 @@ def _cause(joined: AnalyzedJoin) -> tuple[Cause, Expr | None]:
         if "or" in {part.op, *(inner.op for inner in _inside(part))} and any(compare(inner) for inner in _inside(part)):
             return "or", part
         if part.op in ("=", "<", "<=", ">", ">="):
-            return "not constant", part
+            return ("cast" if _casts_time(part, left | right) else "not constant"), part
     return ("one direction" if joined.bounds else "nothing"), None
+
+
+def _casts_time(part: Expr, times: set[TimeColumn]) -> bool:
+    casts = [inner for inner in _inside(part) if inner.op == "cast"]
+    return any(TimeColumn(ref.source, ref.name) in times for cast in casts for ref in cast.references)
 
 
 def _inside(expr: Expr) -> Iterator[Expr]:
@@ -112,6 +117,9 @@ def _label(joined: AnalyzedJoin, cause: Cause, part: Expr | None, *, is_left: bo
             return f"only one direction: {right} may be any time {'after' if is_left else 'before'} {left}"
         case "or":
             return f"bounds between {left} and {right} only inside OR, where none of them always holds"
+        case "cast":
+            shown = expression_in_words(part) if part else ""
+            return f"no bound between {left} and {right}: a cast can change the time in {shown}"
         case "not constant":
             shown = expression_in_words(part) if part else ""
             return f"the bound between {left} and {right} is not constant: {shown}"
@@ -137,6 +145,8 @@ def _hint(joined: AnalyzedJoin, cause: Cause, *, is_left: bool, is_both: bool) -
             return f"add a bound beside it, for example `{bound}`."
         case "one direction":
             return f"add `AND {direction}`."
+        case "cast":
+            return f"add a bound on the columns themselves, for example `{bound if is_both else 'AND ' + direction}`."
         case "not constant":
             return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
 
@@ -172,6 +182,8 @@ def _compared(join: Join, alias: str) -> list[str]:
 def _watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
     source = side.source
     column = _likely_time(source, compared)
+    if side.parts:
+        return _union_hint(side, column)
     if source.span == NOWHERE:
         if column is None or family_of(column.type) == "integer":
             return (
@@ -180,9 +192,23 @@ def _watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
         return f'call `.withWatermark("{column.name}", "5 seconds")` on the DataFrame {source.name}.'
     if column is None:
         return f"add a TIMESTAMP column to {source.name}, and `WATERMARK FOR` it."
+    return f"add {_declaration(column)} to the columns of {source.name}."
+
+
+def _union_hint(side: AnalyzedScan, column: Field | None) -> str:
+    if column is None:
+        return (
+            f"add a TIMESTAMP column to {listed([part.name for part in side.parts])}, and `WATERMARK FOR` it in each."
+        )
+    position = side.source.fields.index(column)
+    bare = {p.name: p.fields[position] for p in side.parts if not p.watermark(p.fields[position].name)}
+    return "add " + listed([f"{_declaration(field)} to the columns of {name}" for name, field in bare.items()]) + "."
+
+
+def _declaration(column: Field) -> str:
     family = family_of(column.type)
     lag = "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
-    return f"add `WATERMARK FOR {column.name} AS {column.name} - {lag}` to the columns of {source.name}."
+    return f"`WATERMARK FOR {column.name} AS {column.name} - {lag}`"
 
 
 def _likely_time(source: Source, compared: list[str]) -> Field | None:

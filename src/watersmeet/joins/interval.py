@@ -24,7 +24,7 @@ in two.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -32,20 +32,30 @@ import pyarrow as pa
 
 from watersmeet.joins.condition import Condition, holds, same
 from watersmeet.joins.interval_batch import IntervalBatch
-from watersmeet.joins.marks import Watermarks
+from watersmeet.joins.marks import Watermarks, with_idle, with_unions
 from watersmeet.joins.matching import Bools, Pairs, match, shifted
-from watersmeet.joins.operator import LEFT, Emission, Marks, Store
+from watersmeet.joins.operator import LEFT, Emission, Marks, Overflow, Store
 from watersmeet.joins.runs import DIRECTORY, Directory, Entry, Layout, Rows
 
-Kind = Literal["inner", "left", "right", "full"]
-"""Which side is preserved: a row of a preserved side that dies alone is emitted padded with nulls."""
+Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
+die alone, padded with nulls. ``semi``: a left row once, at its first match. ``anti``: a left row when it dies alone."""
 
 PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
     "inner": (False, False),
     "left": (True, False),
     "right": (False, True),
     "full": (True, True),
+    "semi": (False, False),
+    "anti": (True, False),
 }
+"""Whether a port's rows come out when they die alone."""
+
+LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
+"""The kinds whose result shows the left side only."""
+
+TRACKED: Mapping[Kind, tuple[bool, bool]] = {**PRESERVED, "semi": (True, False)}
+"""Whether it is remembered which rows of a port have matched."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +110,50 @@ class IntervalJoin:
     upper: int
     bounds: tuple[Bound, ...]
     condition: Condition | None = None
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
         directory = Directory.from_bytes(store.get(DIRECTORY), 2)
         before = Watermarks.of(directory.received, self.bounds)
-        batch = IntervalBatch(self, store, directory, before, before.folded(marks, self.bounds))
+        heard, active = with_idle(
+            with_unions(marks, self.unions, before.received), self.idle, self.bounds, before.received, directory.active
+        )
+        batch = IntervalBatch(self, store, directory, before, before.folded(heard, self.bounds), active)
         for port, table in arrivals.items():
             batch.admit(port, table)
         batch.meet()
         batch.expire()
+        batch.limit()
         batch.keep()
         return batch.finish()
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters: it tells idle sides."""
+        return bool(self.idle)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but limits, idleness and what is told of late rows."""
+        sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
+        return repr(replace(self, max_rows=None, overflow="fail", idle=(), **sides))
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> IntervalJoin:
+        """The join that keeps at most so many rows."""
+        return replace(self, max_rows=max_rows, overflow=overflow)
+
+    def for_shards(self, shards: int) -> IntervalJoin:
+        """The join as it runs in each of so many shards: each may keep its part of the rows."""
+        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The watermarked columns of the result."""
+        return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -127,6 +169,11 @@ class IntervalJoin:
     def preserved(self) -> tuple[bool, bool]:
         """Whether a port's rows are emitted padded when they die alone."""
         return PRESERVED[self.kind]
+
+    @property
+    def tracked(self) -> tuple[bool, bool]:
+        """Whether it is remembered which rows of a port have matched."""
+        return TRACKED[self.kind]
 
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:

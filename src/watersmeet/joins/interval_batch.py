@@ -10,14 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.marks import Watermarks
-from watersmeet.joins.matching import Bools, Ints
-from watersmeet.joins.operator import LEFT, RIGHT, Emission, Marks, Report, Store
+from watersmeet.joins.matching import HIGHEST, Bools, Ints
+from watersmeet.joins.operator import LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
 from watersmeet.joins.runs import (
     DIRECTORY,
     Directory,
     Entry,
     Layout,
     Rows,
+    as_int64,
     merged,
     put_flags,
     put_run,
@@ -36,6 +37,10 @@ LARGEST_MERGED = 1_000_000
 """Runs grow no larger by merging, so that expired runs can be dropped whole."""
 
 
+LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
+"""What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
+
+
 @dataclass
 class _Held:
     """Rows of one side during a step: a run with its flags, or the rows that are new."""
@@ -44,27 +49,44 @@ class _Held:
     matched: Bools | None = None
     changed: bool = False
 
-    def mark(self, positions: Ints) -> None:
-        """Note that these rows have matched."""
-        if self.matched is not None and not bool(self.matched[positions].all()):
-            self.matched[positions] = True
+    def mark(self, positions: Ints) -> Ints:
+        """Note that these rows have matched; returns those that had not before."""
+        if self.matched is None:
+            return positions[:0]
+        first = np.unique(positions[~self.matched[positions]])
+        if first.size:
+            self.matched[first] = True
             self.changed = True
+        return first
+
+    def where(self, keep: Bools) -> _Held:
+        """Only the rows for which ``keep`` is true."""
+        return _Held(self.rows.where(keep), None if self.matched is None else self.matched[keep])
 
 
 class IntervalBatch:
     """A step in progress. Its methods are called once each, in the order in which they stand here."""
 
-    def __init__(self, join: IntervalJoin, store: Store, directory: Directory, before: Watermarks, after: Watermarks):
+    def __init__(
+        self,
+        join: IntervalJoin,
+        store: Store,
+        directory: Directory,
+        before: Watermarks,
+        after: Watermarks,
+        active: Marks,
+    ) -> None:
         self.join = join
         self.store = store
         self.entries = [list(entries) for entries in directory.entries]
         self.emitted_before = directory.emitted
         self.before, self.after = before, after
+        self.active = active
         self.new: dict[int, _Held] = {}
         self.touched: dict[str, _Held] = {}
         self.out: list[pa.Table] = []
         self.late: list[tuple[int, pa.Table]] = []
-        self.counts = {"rows": [0, 0], "late": [0, 0], "padded": [0, 0], "state": [0, 0]}
+        self.counts = {"rows": [0, 0], "late": [0, 0], "padded": [0, 0], "state": [0, 0], "dropped": [0, 0]}
         self.matches = 0
         self.kept: dict[str, int] = {}
 
@@ -78,12 +100,20 @@ class IntervalBatch:
         if late.any():
             self.counts["late"][port] += int(late.sum())
             if side.late:
-                self.late.append((port, table.select(list(side.late)).filter(pa.array(late))))
+                self.keep_late(port, table, late)
         if dead.any():
             self.pad(port, rows.where(dead & ~late))
         alive = layout.sorted(rows.where(~(late | dead)))
         if len(alive):
-            self.new[port] = _Held(alive, np.zeros(len(alive), np.bool_) if self.join.preserved[port] else None)
+            self.new[port] = _Held(alive, np.zeros(len(alive), np.bool_) if self.join.tracked[port] else None)
+
+    def keep_late(self, port: int, table: pa.Table, late: Bools) -> None:
+        """Hand out late rows with the mark they missed and by how much."""
+        rows = table.filter(pa.array(late))
+        times = {name: as_int64(rows.column(name).combine_chunks()) for name in self.join.sides[port].times}
+        column, by = self.before.missed(times, rows.num_rows)
+        shown = rows.select(list(self.join.sides[port].late))
+        self.late.append((port, shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)))
 
     def meet(self) -> None:
         """Let the new rows meet the state of the other side, and each other."""
@@ -100,12 +130,16 @@ class IntervalBatch:
         found = self.join.pairs(left.rows, right.rows, probe)
         if not found.probe.size:
             return
-        left.mark(found.probe)
+        first = left.mark(found.probe)
         right.mark(found.build)
-        self.matches += int(found.probe.size)
-        mine = _columns(left.rows, self.join.left).take(pa.array(found.probe))
-        theirs = _columns(right.rows, self.join.right).take(pa.array(found.build))
-        self.emit(mine.columns, theirs.columns)
+        if self.join.kind == "semi":
+            self.matches += int(first.size)
+            self.emit(_columns(left.rows, self.join.left).take(pa.array(first)).columns, [])
+        elif self.join.kind != "anti":
+            self.matches += int(found.probe.size)
+            mine = _columns(left.rows, self.join.left).take(pa.array(found.probe))
+            theirs = _columns(right.rows, self.join.right).take(pa.array(found.build))
+            self.emit(mine.columns, theirs.columns)
 
     def expire(self) -> None:
         """Drop the runs that have expired whole, and pad the rows of a preserved side that expired alone."""
@@ -119,11 +153,18 @@ class IntervalBatch:
                 if self.join.preserved[port]:
                     self.pad_expired(port, self.held(port, entry))
                 if self.after.expires_all(entry.highest) or not self.survivors(port, entry):
-                    remove_run(self.store, entry, flagged=self.join.preserved[port])
-                    self.touched.pop(entry.name, None)
+                    self.forget(port, entry)
                 else:
                     remaining.append(entry)
             self.entries[port] = remaining
+        for port, new in self.new.items():
+            gone = self.after.is_expired(new.rows.times, len(new.rows))
+            if gone.any():
+                self.pad_alone(port, new, gone)
+                self.new[port] = new.where(~gone)
+            rows = self.new[port].rows
+            if len(rows):
+                self.count_kept(port, len(rows), {name: int(times.min()) for name, times in rows.times.items()})
 
     def survivors(self, port: int, entry: Entry) -> int:
         """How many rows of a run that has begun to expire are still alive."""
@@ -138,22 +179,62 @@ class IntervalBatch:
     def pad_expired(self, port: int, held: _Held) -> None:
         """Pad the rows that expire in this batch and never matched."""
         times, size = held.rows.times, len(held.rows)
-        newly = self.after.is_expired(times, size) & ~self.before.is_expired(times, size)
-        assert held.matched is not None
-        self.pad(port, held.rows.where(newly & ~held.matched))
+        self.pad_alone(port, held, self.after.is_expired(times, size) & ~self.before.is_expired(times, size))
+
+    def pad_alone(self, port: int, held: _Held, leaving: Bools) -> None:
+        """Pad those of the leaving rows that never matched, if their side is preserved."""
+        if self.join.preserved[port] and held.matched is not None:
+            self.pad(port, held.rows.where(leaving & ~held.matched))
+
+    def store_rows(self, held: _Held) -> list[Entry]:
+        """Store rows as a run of its own; no rows, no run."""
+        if not len(held.rows):
+            return []
+        entry = Entry.of(held.rows)
+        put_run(self.store, entry, held.rows, held.matched)
+        self.touched[entry.name] = _Held(held.rows, held.matched)
+        return [entry]
+
+    def forget(self, port: int, entry: Entry) -> None:
+        """Remove a run from the state."""
+        remove_run(self.store, entry, flagged=self.join.tracked[port])
+        self.touched.pop(entry.name, None)
+
+    def limit(self) -> None:
+        """Keep no more rows than the shard may: fail, or drop those with the earliest times."""
+        limit, kept = self.join.max_rows, self.counts["state"]
+        if limit is None or sum(kept) <= limit:
+            return
+        if self.join.overflow == "fail":
+            raise StateOverflowError((kept[LEFT], kept[RIGHT]), limit)
+        held = [(port, entry, self.held(port, entry)) for port in (LEFT, RIGHT) for entry in self.entries[port]]
+        parts = [*held, *((port, None, new) for port, new in self.new.items())]
+        alive = [~self.after.is_expired(part.rows.times, len(part.rows)) for _, _, part in parts]
+        times = np.concatenate([part.rows.times[self.join.layouts[port].sort_time] for port, _, part in parts])
+        ranked = np.where(np.concatenate(alive), times, HIGHEST)
+        oldest = np.zeros(len(times), np.bool_)
+        oldest[np.argsort(ranked, kind="stable")[: sum(kept) - limit]] = True
+        ends = np.cumsum([len(part.rows) for _, _, part in parts])
+        for (port, entry, part), drop, lives in zip(parts, np.split(oldest, ends[:-1]), alive, strict=True):
+            if drop.any():
+                self.counts["dropped"][port] += int(drop.sum())
+                self.counts["state"][port] -= int(drop.sum())
+                self.pad_alone(port, part, drop)
+                self.replace(port, entry, part.where(lives & ~drop))
+
+    def replace(self, port: int, entry: Entry | None, rest: _Held) -> None:
+        """Let the rest of a run, or of the new rows, take its place."""
+        if entry is None:
+            self.new[port] = rest
+            return
+        self.forget(port, entry)
+        position = self.entries[port].index(entry)
+        self.entries[port][position : position + 1] = self.store_rows(rest)
 
     def keep(self) -> None:
         """Store the new rows that live on, and merge runs that have become many."""
         for port, new in self.new.items():
-            gone = self.after.is_expired(new.rows.times, len(new.rows))
-            if new.matched is not None:
-                self.pad(port, new.rows.where(gone & ~new.matched))
-            rows = new.rows.where(~gone)
-            if len(rows):
-                entry = Entry.of(rows)
-                put_run(self.store, entry, rows, None if new.matched is None else new.matched[~gone])
-                self.entries[port].append(entry)
-                self.count_kept(port, len(rows), entry.lowest)
+            self.entries[port] += self.store_rows(new)
         for port in (LEFT, RIGHT):
             for entry in self.entries[port]:
                 held = self.touched.get(entry.name)
@@ -174,7 +255,7 @@ class IntervalBatch:
             alive = ~self.after.is_expired(rows.times, len(rows))
             matched = (
                 np.concatenate([h.matched for h in held if h.matched is not None])[order][alive]
-                if self.join.preserved[port]
+                if self.join.tracked[port]
                 else None
             )
             rows = rows.where(alive)
@@ -190,11 +271,10 @@ class IntervalBatch:
     def finish(self) -> Emission:
         """Store the directory and hand out what came of the batch."""
         join = self.join
-        columns = (*join.left.times, *join.right.times)
         bounded = frozenset(bound.column for bound in join.bounds)
-        watermarks = self.after.emitted(columns, bounded, self.kept, self.emitted_before)
+        watermarks = self.after.emitted(join.times, bounded, self.kept, self.emitted_before)
         entries = (tuple(self.entries[LEFT]), tuple(self.entries[RIGHT]))
-        self.store.put(DIRECTORY, Directory(entries, self.after.received, watermarks).to_bytes())
+        self.store.put(DIRECTORY, Directory(entries, self.after.received, watermarks, self.active).to_bytes())
         numbers = {name: (values[LEFT], values[RIGHT]) for name, values in self.counts.items()}
         report = Report(matched=self.matches, watermarks=watermarks, **numbers)
         return Emission(tuple(self.out), tuple(self.late), report)
@@ -203,7 +283,7 @@ class IntervalBatch:
         """A run of the state, read once per step."""
         held = self.touched.get(entry.name)
         if held is None:
-            matched = read_flags(self.store, entry) if self.join.preserved[port] else None
+            matched = read_flags(self.store, entry) if self.join.tracked[port] else None
             held = self.touched[entry.name] = _Held(read_run(self.store, entry, self.join.layouts[port]), matched)
         return held
 

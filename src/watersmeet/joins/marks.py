@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet.joins.matching import Bools, Ints
-from watersmeet.joins.operator import END_OF_INPUT, Marks
+from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks
 
 
 class Postpone(Protocol):
@@ -62,12 +63,25 @@ class Watermarks:
 
     def folded(self, marks: Marks, bounds: Sequence[Postpone]) -> Watermarks:
         """With further marks; a watermark never goes back."""
-        both = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in marks.items()}}
+        both = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in marks.items() if k != NOW}}
         return Watermarks.of(both, bounds)
 
     def is_late(self, times: Mapping[str, Ints], rows: int) -> Bools:
         """Which rows have a time below a received mark of their own side."""
         return _below_any(times, self.received, rows)
+
+    def missed(self, times: Mapping[str, Ints], rows: int) -> tuple[pa.Array, pa.Array]:
+        """For rows that are all late: which mark each missed, and by how much; NULL where its side had ended."""
+        which = np.full(rows, -1)
+        by = np.zeros(rows, np.int64)
+        ended = np.zeros(rows, np.bool_)
+        for number, (column, values) in enumerate(times.items()):
+            below = (which < 0) & _below_any({column: values}, self.received, rows)
+            which[below] = number
+            mark = self.received.get(column, 0)
+            by[below] = mark - values[below]
+            ended |= below & (mark == END_OF_INPUT)
+        return pa.array(list(times)).take(pa.array(which)), pa.array(by, mask=ended)
 
     def is_expired(self, times: Mapping[str, Ints], rows: int) -> Bools:
         """Which rows nothing can meet any more."""
@@ -95,6 +109,44 @@ class Watermarks:
             mark = min(self.received[column], hold)
             out[column] = max(mark, before.get(column, mark))
         return out
+
+
+def with_unions(marks: Marks, unions: Sequence[tuple[str, tuple[str, ...]]], received: Marks) -> Marks:
+    """The marks, and for a column that several sources feed the earliest of theirs, once all have been heard of.
+
+    >>> with_unions({"a": 5}, [("u", ("a", "b"))], {"b": 3})
+    {'a': 5, 'u': 3}
+    """
+    out = dict(marks)
+    for column, parts in unions:
+        latest = [max(marks[p], received.get(p, marks[p])) if p in marks else received.get(p) for p in parts]
+        known = [mark for mark in latest if mark is not None]
+        if len(known) == len(parts):
+            out[column] = max(min(known), out.get(column, min(known)))
+    return out
+
+
+def with_idle(
+    marks: Marks, idle: Sequence[tuple[str, int]], bounds: Sequence[Postpone], received: Marks, active: Marks
+) -> tuple[Marks, Marks]:
+    """The marks with those of idle columns moved on, and when each column was last heard of, by the wall clock.
+
+    A column without a mark for so long no longer holds back what waits for it: its mark follows the other side's.
+    It is a mark like any other from then on: what comes later and is older is late.
+    """
+    now = marks.get(NOW)
+    if now is None or not idle:
+        return marks, active
+    out, heard = dict(marks), dict(active)
+    for column, after in idle:
+        if column in marks or column not in heard:
+            heard[column] = now
+        elif now - heard[column] >= after:
+            others = [b.column for b in bounds if b.other == column]
+            followed = [max(marks.get(o, -END_OF_INPUT), received.get(o, -END_OF_INPUT)) for o in others]
+            if followed and max(followed) > -END_OF_INPUT:
+                out[column] = max(followed)
+    return out, heard
 
 
 def _postponed(mark: int, constant: int) -> int:

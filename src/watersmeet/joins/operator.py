@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
@@ -20,8 +20,25 @@ LEFT, RIGHT = 0, 1
 Marks = Mapping[str, int]
 """A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
 
+NOW = "#now"
+"""The mark that carries the wall clock, in microseconds."""
+
 END_OF_INPUT = 2**63 - 1
 """The mark of a side that has ended: it closes every lifetime that waits for that side."""
+
+
+Overflow = Literal["fail", "drop_oldest"]
+"""What happens when more rows would have to be kept than may be: the batch fails and can be repeated with a higher
+limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""
+
+
+class StateOverflowError(Exception):
+    """Raised when a shard would have to keep more rows than it may; the batch then has not happened."""
+
+    def __init__(self, kept: tuple[int, int], limit: int) -> None:
+        super().__init__(f"{kept[0]} rows of the left and {kept[1]} of the right side exceed {limit}")
+        self.kept = kept
+        self.limit = limit
 
 
 class Store(Protocol):
@@ -49,6 +66,7 @@ class Report:
     matched: int = 0
     padded: tuple[int, int] = (0, 0)
     state: tuple[int, int] = (0, 0)
+    dropped: tuple[int, int] = (0, 0)
     watermarks: Marks = field(default_factory=dict[str, int])
 
 
@@ -67,6 +85,24 @@ class JoinOperator(Protocol):
     @property
     def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """What a late row of each port shows, if late rows are kept."""
+        ...
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters to it."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """What of the operator decides what its state means; the state of another identity is not its own."""
+        ...
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> JoinOperator:
+        """The operator that keeps at most so many rows."""
+        ...
+
+    def for_shards(self, shards: int) -> JoinOperator:
+        """The operator as it runs in each of so many shards."""
         ...
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:

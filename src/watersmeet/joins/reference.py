@@ -42,7 +42,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from watersmeet.joins.interval import IntervalJoin, Side
-from watersmeet.joins.operator import END_OF_INPUT, Marks
+from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks, StateOverflowError
 from watersmeet.joins.rowwise import compare, evaluate, event_time, freeze
 
 Row = Mapping[str, Any]
@@ -68,7 +68,7 @@ class Step:
     state: tuple[int, int]
 
 
-@dataclass
+@dataclass(eq=False)
 class _Alive:
     """A row that may still meet others, and whether it ever did."""
 
@@ -93,6 +93,7 @@ class Reference:
     join: IntervalJoin
     _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _kept: tuple[list[_Alive], list[_Alive]] = field(default_factory=lambda: ([], []), init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
@@ -110,12 +111,51 @@ class Reference:
                     new[port].append(_Alive(row))
         rows += self._meet(new[LEFT], self._kept[RIGHT] + new[RIGHT])
         rows += self._meet(self._kept[LEFT], new[RIGHT])
-        for name, mark in marks.items():
-            self._received[name] = max(mark, self._received.get(name, mark))
+        self._hear(marks)
         for port in (LEFT, RIGHT):
             rows += self._expire(port, new[port])
+        rows += self._limit()
         state = (len(self._kept[LEFT]), len(self._kept[RIGHT]))
         return Step(rows, late, self._watermarks(), state)
+
+    def _hear(self, marks: Marks) -> None:
+        """Fold the marks in: a mark never falls, a union is as far as its last part, an idle column follows."""
+        heard = set(marks)
+        for name, mark in marks.items():
+            if name != NOW:
+                self._received[name] = max(mark, self._received.get(name, mark))
+        for column, parts in self.join.unions:
+            if all(part in self._received for part in parts):
+                heard.add(column)
+                behind = min(self._received[part] for part in parts)
+                self._received[column] = max(behind, self._received.get(column, behind))
+        if NOW not in marks:
+            return
+        for column, after in self.join.idle:
+            if column in heard or column not in self._active:
+                self._active[column] = marks[NOW]
+            elif marks[NOW] - self._active[column] >= after:
+                waiting = [b.column for b in self.join.bounds if b.other == column and b.column in self._received]
+                for other in waiting:
+                    mark = self._received[other]
+                    self._received[column] = max(mark, self._received.get(column, mark))
+
+    def _limit(self) -> list[tuple[Any, ...]]:
+        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        limit, size = self.join.max_rows, len(self._kept[LEFT]) + len(self._kept[RIGHT])
+        if limit is None or size <= limit:
+            return []
+        if self.join.overflow == "fail":
+            raise StateOverflowError((len(self._kept[LEFT]), len(self._kept[RIGHT])), limit)
+        times = (self.join.left_time, self.join.right_time)
+        ports: tuple[Port, Port] = (LEFT, RIGHT)
+        kept = [(port, one) for port in ports for one in self._kept[port]]
+        kept.sort(key=lambda each: event_time(each[1].row[times[each[0]]]) or 0)
+        rows: list[tuple[Any, ...]] = []
+        for port, one in kept[: size - limit]:
+            self._kept[port].remove(one)
+            rows += [] if one.matched else self._alone(port, one.row)
+        return rows
 
     def limit(self, column: str) -> int | None:
         """Rows with a smaller time in that column are expired; None as long as nothing expires by it."""
@@ -134,8 +174,10 @@ class Reference:
         for one in left:
             for other in right:
                 if fits(self.join, one.row, other.row):
+                    once = self.join.kind == "semi" and not one.matched
+                    if once or self.join.kind not in ("semi", "anti"):
+                        rows.append(pair(self.join, one.row, other.row))
                     one.matched = other.matched = True
-                    rows.append(pair(self.join, one.row, other.row))
         return rows
 
     def _expire(self, port: Port, new: list[_Alive]) -> list[tuple[Any, ...]]:
@@ -156,7 +198,7 @@ class Reference:
     def _watermarks(self) -> dict[str, int]:
         for port in (LEFT, RIGHT):
             for column in side_of(self.join, port).times:
-                if column not in self._received:
+                if column not in self._received or column not in self.join.times:
                     continue
                 mark = self._received[column]
                 if any(bound.column == column for bound in self.join.bounds):
@@ -179,7 +221,8 @@ def all_pairs(join: IntervalJoin, left: Iterable[Row], right: Iterable[Row]) -> 
     """
     lefts, rights = list(left), list(right)
     met = [(i, j) for i, one in enumerate(lefts) for j, other in enumerate(rights) if fits(join, one, other)]
-    rows = [pair(join, lefts[i], rights[j]) for i, j in met]
+    shown = [] if join.kind == "anti" else list({i: (i, j) for i, j in met}.values()) if join.kind == "semi" else met
+    rows = [pair(join, lefts[i], rights[j]) for i, j in shown]
     if is_preserved(join, LEFT):
         matched = {i for i, _ in met}
         rows += [padded(join, LEFT, row) for i, row in enumerate(lefts) if i not in matched]
@@ -211,7 +254,7 @@ def fits(join: IntervalJoin, left: Row, right: Row) -> bool:
 def is_dead(join: IntervalJoin, port: Port, row: Row) -> bool:
     """Whether a row of that port can never be part of a pair."""
     side, time = (join.left, join.left_time) if port == LEFT else (join.right, join.right_time)
-    if side.dead is not None and row[side.dead]:
+    if side.dead is not None and row[side.dead] is not False:
         return True
     return row[time] is None or any(row[key] is None for key in side.keys)
 
@@ -223,7 +266,7 @@ def is_preserved(join: IntervalJoin, port: Port) -> bool:
     >>> is_preserved(IntervalJoin("left", side, side, "t", "t", 0, 0, ()), RIGHT)
     False
     """
-    return join.kind == "full" or join.kind == ("left", "right")[port]
+    return join.kind == "full" or join.kind in (("left", "anti"), ("right",))[port]
 
 
 def side_of(join: IntervalJoin, port: Port) -> Side:

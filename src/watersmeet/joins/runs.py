@@ -92,16 +92,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class Directory:
-    """The runs of each port, oldest first, and the marks of the shard."""
+    """The runs of each port, oldest first, the marks of the shard, and when its columns were last heard of."""
 
     entries: tuple[tuple[Entry, ...], ...]
     received: Marks = field(default_factory=dict[str, int])
     emitted: Marks = field(default_factory=dict[str, int])
+    active: Marks = field(default_factory=dict[str, int])
 
     def to_bytes(self) -> bytes:
         """The directory as it is stored."""
         runs = [[[e.name, e.rows, dict(e.lowest), dict(e.highest)] for e in port] for port in self.entries]
-        return json.dumps({"runs": runs, "received": dict(self.received), "emitted": dict(self.emitted)}).encode()
+        marks = {"received": dict(self.received), "emitted": dict(self.emitted), "active": dict(self.active)}
+        return json.dumps({"runs": runs, **marks}).encode()
 
     @staticmethod
     def from_bytes(value: bytes | None, ports: int) -> Directory:
@@ -110,7 +112,7 @@ class Directory:
             return Directory(((),) * ports)
         read = cast("dict[str, Any]", json.loads(value))
         entries = tuple(tuple(Entry(*entry) for entry in port) for port in read["runs"])
-        return Directory(entries, read["received"], read["emitted"])
+        return Directory(entries, read["received"], read["emitted"], read["active"])
 
 
 def put_run(store: Store, entry: Entry, rows: Rows, matched: Bools | None) -> None:

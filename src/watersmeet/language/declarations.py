@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from watersmeet.catalog import Amount, Field, Sink, Source, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.language.amounts import read_amount
 from watersmeet.language.cursor import Cursor
+from watersmeet.language.expression import read_or
 from watersmeet.language.types import read_type
+from watersmeet.plan.expressions import Expr
 
 _COLUMNS_HINT = "write `CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS)`."
 _OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
+_IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
 
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 
-def read_stream(cursor: Cursor) -> Source:
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream, and the condition under which its rows are heartbeats."""
+
+    source: Source
+    heartbeat: Expr | None = None
+
+
+@dataclass
+class _Columns:
+    """What has been read of the bracket of a stream."""
+
+    fields: list[Field] = field(default_factory=list[Field])
+    watermarks: list[Watermark] = field(default_factory=list[Watermark])
+    heartbeat: Expr | None = None
+
+
+def read_stream(cursor: Cursor) -> Stream:
     """``CREATE STREAM name (columns and watermarks) [USING format] [OPTIONS (...)]``."""
     first = cursor.position
     cursor.position += 2
     name = cursor.take_name("the name of the stream", _COLUMNS_HINT)
-    fields, watermarks = _read_columns(cursor)
+    columns = _read_columns(cursor)
     format_ = _read_format(cursor)
     options = _read_options(cursor)
     if cursor.at("ORDER", "BY"):
@@ -28,7 +50,9 @@ def read_stream(cursor: Cursor) -> Source:
     if not cursor.at_end:
         words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
         raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
-    return Source(name.value, fields, watermarks, "stream", format_, options, cursor.span_from(first))
+    fields, watermarks = tuple(columns.fields), tuple(columns.watermarks)
+    source = Source(name.value, fields, watermarks, "stream", format_, options, cursor.span_from(first))
+    return Stream(source, columns.heartbeat)
 
 
 def read_sink(cursor: Cursor) -> Sink:
@@ -47,23 +71,24 @@ def read_sink(cursor: Cursor) -> Sink:
     return Sink(name.value, format_, options, cursor.span_from(first))
 
 
-def _read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], tuple[Watermark, ...]]:
+def _read_columns(cursor: Cursor) -> _Columns:
     cursor.expect("(", _COLUMNS_HINT)
-    fields: list[Field] = []
-    watermarks: list[Watermark] = []
+    columns = _Columns()
     while True:
-        if cursor.at("WATERMARK", "FOR"):
-            watermarks.append(_read_watermark(cursor, fields))
+        is_watermark = cursor.at("WATERMARK", "FOR")
+        if is_watermark:
+            columns.watermarks.append(_read_watermark(cursor, columns))
         elif cursor.at("PRIMARY", "KEY"):
             raise cursor.unsupported("PRIMARY KEY of a stream", "leave it out: rows of a stream only arrive.", 2)
         else:
-            fields.append(_read_field(cursor))
+            columns.fields.append(_read_field(cursor))
         if not cursor.take(","):
             break
     if not cursor.at(")"):
-        raise cursor.failure("`,` or `)`", "separate columns with commas and close the list with `)`.")
+        words = ("IDLE", "HEARTBEAT") if is_watermark else ()
+        raise cursor.misspelt(words, "`,` or `)`", "separate columns with commas and close the list with `)`.")
     cursor.next()
-    return tuple(fields), tuple(watermarks)
+    return columns
 
 
 def _read_field(cursor: Cursor) -> Field:
@@ -77,7 +102,7 @@ def _read_field(cursor: Cursor) -> Field:
     return Field(name.value, type_, nullable)
 
 
-def _read_watermark(cursor: Cursor, fields: list[Field]) -> Watermark:
+def _read_watermark(cursor: Cursor, columns: _Columns) -> Watermark:
     first = cursor.position
     cursor.position += 2
     column = cursor.take_name("the name of a column", _WATERMARK_HINT)
@@ -88,13 +113,34 @@ def _read_watermark(cursor: Cursor, fields: list[Field]) -> Watermark:
             f"`{column.text}`", f"write `WATERMARK FOR {column.text} AS {column.text} - INTERVAL 5 SECONDS`."
         )
     cursor.next()
-    lag = read_amount(cursor) if cursor.take("-") else _no_lag(column.value, fields)
+    lag = read_amount(cursor) if cursor.take("-") else _no_lag(column.value, columns.fields)
     watermark = Watermark(column.value, lag, cursor.span_from(first))
-    if cursor.at("IDLE", "AFTER"):
-        raise cursor.unsupported("IDLE AFTER", "leave it out: time moves when rows arrive.", 2)
-    if cursor.at("HEARTBEAT", "WHEN"):
-        raise cursor.unsupported("HEARTBEAT WHEN", "leave it out: time moves when rows arrive.", 2)
-    return watermark
+    while True:
+        if cursor.at("IDLE", "AFTER"):
+            watermark = replace(watermark, idle=_read_idle(cursor, watermark))
+        elif cursor.at("HEARTBEAT", "WHEN"):
+            columns.heartbeat = _read_heartbeat(cursor, columns)
+        else:
+            return watermark
+
+
+def _read_idle(cursor: Cursor, watermark: Watermark) -> int:
+    if watermark.idle is not None:
+        raise cursor.failure("`,` or `)`", "write IDLE AFTER once for every watermark.")
+    cursor.position += 2
+    token = cursor.peek()
+    amount = read_amount(cursor)
+    if not amount.is_interval or amount.value <= 0:
+        raise cursor.failure("a length of time above zero", _IDLE_HINT, token)
+    return amount.value
+
+
+def _read_heartbeat(cursor: Cursor, columns: _Columns) -> Expr:
+    if columns.heartbeat is not None:
+        hint = "write HEARTBEAT WHEN once: a row is a heartbeat for all watermarks of its stream, or for none."
+        raise cursor.failure("`,` or `)`", hint)
+    cursor.position += 2
+    return read_or(cursor)
 
 
 def _no_lag(column: str, fields: list[Field]) -> Amount:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from watersmeet.errors import WatersmeetError
 from watersmeet.language.cursor import Cursor, skip_brackets
 from watersmeet.language.leaves import SUFFIXES, read_operand
 from watersmeet.language.references import text_leaf
 from watersmeet.language.tokens import tokenize
+from watersmeet.language.types import read_type
 from watersmeet.plan.expressions import Expr, Op
 
 LONGEST_CHAIN = 200
@@ -43,6 +45,8 @@ def read_expression(text: str, script_offset: int = 0, name: str = "<expression>
         raise too_deep(cursor, 0) from None
     if cursor.peek().kind != "end":
         raise cursor.misspelt(("AND", "OR", "BETWEEN", "LIKE"), "an operator or the end", "join conditions with AND.")
+    if cursor.refusals:
+        raise WatersmeetError(cursor.refusals)
     return expr
 
 
@@ -201,7 +205,21 @@ def _read_sign(cursor: Cursor) -> Expr:
         return text_leaf(cursor, first)
     if cursor.at("("):
         return _read_bracket(cursor)
+    if cursor.at("CAST", "("):
+        return _read_cast(cursor)
     return read_operand(cursor)
+
+
+def _read_cast(cursor: Cursor) -> Expr:
+    """``CAST(x AS type)``, and what may follow it."""
+    first, hint = cursor.position, "write `CAST(x AS BIGINT)`, for example."
+    cursor.position += 2
+    inner = read_or(cursor)
+    if not cursor.take("AS"):
+        raise cursor.misspelt(("AS",), "AS", hint)
+    type_ = read_type(cursor)
+    cursor.expect(")", hint)
+    return read_operand(cursor, first, Expr("cast", (inner,), value=type_, span=cursor.span_from(first)))
 
 
 def _read_bracket(cursor: Cursor) -> Expr:
@@ -217,6 +235,6 @@ def _read_bracket(cursor: Cursor) -> Expr:
         return read_operand(cursor, first)
     cursor.expect(")", "close the bracket with `)`.")
     if cursor.at_any(SUFFIXES):
-        return read_operand(cursor, first)
+        return read_operand(cursor, first, inner)
     # An `other` is text: without its brackets it would fall apart inside a product.
     return text_leaf(cursor, first) if inner.op == "other" else inner

@@ -27,18 +27,23 @@ _CONSTANTS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
 _SHORT_DURATION = re.compile(r"(\d+)(ms|m|h)", re.IGNORECASE)
 
 
-def read_operand(cursor: Cursor, first: int | None = None) -> Expr:
+def read_operand(cursor: Cursor, first: int | None = None, taken: Expr | None = None) -> Expr:
     """An operand and what may follow it: ``[index]``, ``.field``, ``::type``.
 
-    With ``first``, the index of its first token, the operand itself is taken already.
+    With ``first``, the index of its first token, the operand itself is taken already; ``taken`` is what it was read
+    as, None if only its text counts.
     """
     begin = cursor.position if first is None else first
-    operand = _read_primary(cursor) if first is None else None
-    if operand is not None and not cursor.at_any(SUFFIXES):
-        return operand
+    operand = _read_primary(cursor) if first is None else taken
     while cursor.at_any(SUFFIXES):
-        _read_suffix(cursor)
-    return text_leaf(cursor, begin)
+        if cursor.at("::"):
+            inner = operand or text_leaf(cursor, begin)
+            cursor.next()
+            operand = Expr("cast", (inner,), value=read_type(cursor), span=cursor.span_from(begin))
+        else:
+            _read_suffix(cursor)
+            operand = None
+    return operand or text_leaf(cursor, begin)
 
 
 def _read_suffix(cursor: Cursor) -> None:
@@ -46,8 +51,6 @@ def _read_suffix(cursor: Cursor) -> None:
         skip_brackets(cursor)
     elif cursor.take("."):
         cursor.take_name("the name of a field", "write `struct.field`.")
-    elif cursor.take("::"):
-        read_type(cursor)
     else:
         cursor.next()
         cursor.take_name("the name of a collation", "write `COLLATE UTF8_LCASE`, for example.")

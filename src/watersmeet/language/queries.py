@@ -1,8 +1,8 @@
-"""Queries: ``[INSERT INTO sink] SELECT [STREAM] items FROM relation [WHERE condition]``."""
+"""Queries: ``[INSERT INTO sink] SELECT [STREAM] items FROM relation [WHERE condition] [LATE INTO sink]``."""
 
 from __future__ import annotations
 
-from watersmeet.catalog import NOWHERE
+from watersmeet.catalog import NOWHERE, Span
 from watersmeet.language.cursor import Cursor
 from watersmeet.language.expression import read_or
 from watersmeet.language.relations import CLAUSE_WORDS, at_clause, read_relation
@@ -29,8 +29,24 @@ def read_query(cursor: Cursor) -> Query:
         raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
     relation = read_relation(cursor)
     where = read_or(cursor) if cursor.take("WHERE") else None
+    late_into, late_span = _read_late(cursor, into)
     _expect_end(cursor, relation, where)
-    return Query(relation, items, where, into, into_span, cursor.span_from(first))
+    return Query(relation, items, where, into, into_span, cursor.span_from(first), late_into, late_span)
+
+
+def _read_late(cursor: Cursor, into: str | None) -> tuple[str | None, Span]:
+    """The sink of late rows and its place, if LATE INTO names one."""
+    if not cursor.at("LATE", "INTO"):
+        return None, NOWHERE
+    if into is None:
+        raise cursor.failure(
+            "`;`", "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
+        )
+    cursor.position += 2
+    sink = cursor.take_name("the name of a sink", "write `LATE INTO sink` at the end of the query.")
+    if cursor.at("WHERE"):
+        raise cursor.failure("`;`", "write LATE INTO at the end of the query, behind WHERE.")
+    return sink.value, cursor.span_of(sink)
 
 
 def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
@@ -81,6 +97,8 @@ def _expect_end(cursor: Cursor, relation: Relation, where: Expr | None) -> None:
         raise cursor.failure("`;`", "write WITHIN behind JOIN, before WHERE.")
     if cursor.at_any({"ON", "USING"}):
         raise cursor.failure("JOIN", "write `JOIN b ON ...`: a condition belongs to a join.")
+    if cursor.at_any({"SEMI", "ANTI"}):
+        raise cursor.failure("JOIN, WHERE or `;`", f"write `LEFT {cursor.peek().word} JOIN`.")
     if cursor.previous.word == "WITHIN":
         raise cursor.failure("a duration", "write `WITHIN 5s`, `WITHIN 10 MINUTES` or `WITHIN INTERVAL '1' HOUR`.")
     if where is not None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.amounts import read_amount, starts_amount
 from watersmeet.language.cursor import Cursor
 from watersmeet.language.expression import read_or
+from watersmeet.language.tokens import Token
 from watersmeet.language.unsupported import refused_clause
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Join, JoinKind, Relation, Scan, Within
+from watersmeet.plan.nodes import Join, JoinKind, Relation, Scan, Union, Within
 
-JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER")
-CLAUSE_WORDS = (*JOIN_WORDS, "WITHIN", "ON", "USING", "WHERE")
+JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI")
+CLAUSE_WORDS = (*JOIN_WORDS, "WITHIN", "ON", "USING", "WHERE", "LATE")
+
+_UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
 
 _KINDS: dict[tuple[str, ...], JoinKind] = {
     ("JOIN",): "inner",
@@ -23,12 +27,16 @@ _KINDS: dict[tuple[str, ...], JoinKind] = {
     ("FULL", "JOIN"): "full",
     ("FULL", "OUTER", "JOIN"): "full",
     ("OUTER", "JOIN"): "full",
+    ("LEFT", "SEMI", "JOIN"): "semi",
+    ("SEMI", "JOIN"): "semi",
+    ("LEFT", "ANTI", "JOIN"): "anti",
+    ("ANTI", "JOIN"): "anti",
 }
 
 
 def read_relation(cursor: Cursor) -> Relation:
     """A source and the joins that follow it, each with all that stands before it as its left side."""
-    relation: Relation = _read_scan(cursor)
+    relation: Relation = _read_leaf(cursor)
     while words := _join_words(cursor):
         relation = _read_join(cursor, relation, words)
     if cursor.at(","):
@@ -40,16 +48,65 @@ def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is no alias."""
     if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or _join_words(cursor) or refused_clause(cursor):
         return True
-    return (cursor.at("WITHIN") and starts_amount(cursor, 1)) or cursor.at("USING", "(")
+    return (cursor.at("WITHIN") and starts_amount(cursor, 1)) or cursor.at("USING", "(") or cursor.at("LATE", "INTO")
 
 
 def _join_words(cursor: Cursor) -> tuple[str, ...]:
     return next((words for words in _KINDS if cursor.at(*words)), ())
 
 
-def _read_scan(cursor: Cursor) -> Scan:
+def _read_leaf(cursor: Cursor) -> Scan | Union:
+    """A source, or several of them made one."""
     if cursor.at("("):
+        return _read_union(cursor)
+    name, span = _read_source(cursor)
+    return Scan(name.value, _read_alias(cursor) or name.value, span)
+
+
+def _read_union(cursor: Cursor) -> Union:
+    first = cursor.position
+    if not cursor.at("(", "SELECT"):
+        raise cursor.unsupported("A bracket behind FROM", "name a stream, or write a union: " + _UNION)
+    cursor.next()
+    scans = [_read_part(cursor)]
+    if cursor.at(")"):
+        cursor.position = first
         raise cursor.unsupported("A subquery", "declare a stream for it and name that.")
+    while cursor.take("UNION", "ALL"):
+        scans.append(_read_part(cursor))
+    if cursor.at("UNION"):
+        raise cursor.unsupported("UNION without ALL", "write UNION ALL: nothing could forget which rows were there.")
+    if not cursor.at(")"):
+        raise _not_plain(cursor)
+    cursor.next()
+    span = cursor.span_from(first)
+    alias = _read_alias(cursor)
+    if alias is None:
+        raise cursor.failure("an alias", "give the union a name: " + _UNION)
+    return Union(tuple(scans), alias, span)
+
+
+def _read_part(cursor: Cursor) -> Scan:
+    """``SELECT [STREAM] * FROM source``, the part of a union."""
+    if not cursor.take("SELECT"):
+        raise _not_plain(cursor)
+    if cursor.at("STREAM") and not cursor.at_any({",", "FROM"}, ahead=1):
+        cursor.next()
+    if not cursor.take("*", "FROM") or cursor.at("("):
+        raise _not_plain(cursor)
+    name, span = _read_source(cursor)
+    return Scan(name.value, name.value, span)
+
+
+def _not_plain(cursor: Cursor) -> WatersmeetError:
+    if cursor.at_end:
+        return cursor.failure("`)`", "close the bracket that opens the union.")
+    what = "A subquery other than a UNION ALL of whole streams"
+    return cursor.unsupported(what, "filter and compute in the query around it: " + _UNION)
+
+
+def _read_source(cursor: Cursor) -> tuple[Token, Span]:
+    """The name of a source and its place; ``STREAM`` may stand before it."""
     if cursor.at("TABLE", "("):
         hint = "declare the lag in CREATE STREAM: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
         raise cursor.unsupported("TABLE(...) as a source", hint)
@@ -65,7 +122,7 @@ def _read_scan(cursor: Cursor) -> Scan:
         cursor.expect(")", "write `STREAM(name)`.")
     if cursor.at("."):
         raise cursor.failure("an alias or a clause", "put a name that contains a dot in backticks.")
-    return Scan(name.value, _read_alias(cursor) or name.value, span)
+    return name, span
 
 
 def _after_stream_name(cursor: Cursor) -> bool:
@@ -87,7 +144,7 @@ def _read_alias(cursor: Cursor) -> str | None:
 def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...]) -> Join:
     first = cursor.position
     cursor.position += len(words)
-    right = _read_scan(cursor)
+    right = _read_leaf(cursor)
     span = cursor.span_from(first)
     refused = refused_clause(cursor)
     if refused:

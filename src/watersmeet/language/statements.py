@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Sink, Source
+from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language.cursor import Cursor
-from watersmeet.language.declarations import read_sink, read_stream
+from watersmeet.language.declarations import Stream, read_sink, read_stream
 from watersmeet.language.expression import too_deep
 from watersmeet.language.queries import read_query
 from watersmeet.language.tokens import Token, tokenize
 from watersmeet.language.unsupported import refused_statement
 from watersmeet.plan.nodes import Query, Script, Setting
 
-Statement = Source | Sink | Setting | Query
+Statement = Stream | Sink | Setting | Query
 
 _STATEMENT_WORDS = ("CREATE", "INSERT", "SELECT", "SET")
 _OBJECT_WORDS = ("STREAM", "SINK", "TABLE", "VIEW")
@@ -38,13 +38,15 @@ def read_script(text: str, name: str = "<sql>") -> Script:
             _recover(cursor)
     if cursor.refusals or refusals:
         raise WatersmeetError((*cursor.refusals, *refusals))
+    streams = [s for s in statements if isinstance(s, Stream)]
     return Script(
         name,
         text,
-        tuple(s for s in statements if isinstance(s, Source)),
+        tuple(stream.source for stream in streams),
         tuple(s for s in statements if isinstance(s, Sink)),
         tuple(s for s in statements if isinstance(s, Setting)),
         tuple(s for s in statements if isinstance(s, Query)),
+        tuple((stream.source.name, stream.heartbeat) for stream in streams if stream.heartbeat is not None),
     )
 
 

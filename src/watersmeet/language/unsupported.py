@@ -9,14 +9,10 @@ _NAME = ""
 """Stands for any name in the table below."""
 
 _FILTER_HINT = "filter with WHERE, and aggregate the result with Spark."
-_SINK_HINT = "leave it out: unmatched rows of an outer join come out padded with NULL, late rows are counted."
+_SINK_HINT = "leave it out: unmatched rows of an outer join come out padded with NULL."
 _ORDER_HINT = "leave it out: rows come out as they meet."
 
 _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("LEFT", "SEMI"), "LEFT SEMI JOIN", "write JOIN and select columns of the left side only."),
-    (("SEMI", "JOIN"), "SEMI JOIN", "write JOIN and select columns of the left side only."),
-    (("LEFT", "ANTI"), "LEFT ANTI JOIN", "write LEFT JOIN and `WHERE right.key IS NULL`."),
-    (("ANTI", "JOIN"), "ANTI JOIN", "write LEFT JOIN and `WHERE right.key IS NULL`."),
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
     (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (("SYNC", "JOIN"), "SYNC JOIN", "write `JOIN b ON a.t = b.t`."),
@@ -36,7 +32,6 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("PAD", "RIGHT"), "PAD", "write `coalesce(column, value)` in SELECT."),
     (("UNMATCHED", "LEFT"), "UNMATCHED LEFT INTO", _SINK_HINT),
     (("UNMATCHED", "RIGHT"), "UNMATCHED RIGHT INTO", _SINK_HINT),
-    (("LATE", "INTO"), "LATE INTO", _SINK_HINT),
     (("GROUP", "BY"), "GROUP BY", _FILTER_HINT),
     (("HAVING",), "HAVING", _FILTER_HINT),
     (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
@@ -44,9 +39,13 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
     (("DISTRIBUTE", "BY"), "DISTRIBUTE BY", _ORDER_HINT),
     (("LIMIT",), "LIMIT", "leave it out: a stream has no end."),
-    (("UNION",), "UNION", "write one INSERT INTO per query, into the same sink."),
-    (("EXCEPT",), "EXCEPT", "write LEFT JOIN and `WHERE right.key IS NULL`."),
-    (("INTERSECT",), "INTERSECT", "write JOIN with a condition on all columns."),
+    (
+        ("UNION",),
+        "UNION of queries",
+        "write it as a source: `FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`.",
+    ),
+    (("EXCEPT",), "EXCEPT", "write LEFT ANTI JOIN with a condition on all columns."),
+    (("INTERSECT",), "INTERSECT", "write LEFT SEMI JOIN with a condition on all columns."),
 )
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], str, str], ...] = (

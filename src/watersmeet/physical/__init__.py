@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from watersmeet.catalog import Source
+from watersmeet.catalog import Field, Source
+from watersmeet.joins.operator import Overflow
 from watersmeet.physical.interval import plan_interval_join
 from watersmeet.physical.nodes import (
     Computed,
     JoinPlan,
+    Lag,
+    PortInput,
     PortPlan,
     QueryPlan,
     RelationPlan,
@@ -20,10 +24,11 @@ from watersmeet.physical.nodes import (
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, aliases
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LEFT_ONLY
 
 __all__ = [
-    "Computed", "DeclaredTypes", "JoinPlan", "LateRows", "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "Types",
-    "join_plans", "plan_query", "scan_plans", "sources_of",
+    "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "Limits", "PortPlan", "QueryPlan", "RelationPlan",
+    "ScanPlan", "Types", "join_plans", "plan_query", "scan_plans", "scans_of", "sources_of",
 ]  # fmt: skip
 
 
@@ -31,28 +36,45 @@ LateRows = Literal["counted", "kept"]
 """What becomes of late rows: they are only counted, or also emitted, with all columns, apart from the result."""
 
 
-def plan_query(query: AnalyzedQuery, types: Types | None = None, late: LateRows = "counted") -> QueryPlan:
+@dataclass(frozen=True)
+class Limits:
+    """How many rows a join may keep, and what happens when that is not enough."""
+
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+
+
+def plan_query(
+    query: AnalyzedQuery, types: Types | None = None, late: LateRows = "counted", limits: Limits | None = None
+) -> QueryPlan:
     """The plan of a query; without ``types`` the declared ones are used."""
     types = types or DeclaredTypes(sources_of(query.relation))
     needed = _columns([*query.where, *(output.expr for output in query.outputs)])
     relation = _plan(query.relation, needed or frozenset(_times(query.relation)[:1]), types, late)
+    if limits is not None:
+        relation = _limited(relation, limits)
     return QueryPlan(relation, query.where, query.outputs, query.into)
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:
     """The sources of a relation by alias."""
+    return {scan.alias: scan.source for scan in scans_of(relation)}
+
+
+def scans_of(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
+    """The scans of a relation from left to right."""
     if isinstance(relation, AnalyzedScan):
-        return {relation.alias: relation.source}
-    return sources_of(relation.left) | sources_of(relation.right)
+        return (relation,)
+    return scans_of(relation.left) + scans_of(relation.right)
 
 
 def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late: LateRows) -> RelationPlan:
     """The plan of a relation that must show the columns ``needed``."""
     if isinstance(relation, AnalyzedScan):
-        asked = needed | _columns(relation.filters)
+        asked = needed | _columns(_filters(relation))
         fields = relation.source.fields
         columns = tuple(f.name for f in fields if late == "kept" or f"{relation.alias}.{f.name}" in asked)
-        return ScanPlan(relation.alias, relation.source, columns, relation.filters)
+        return ScanPlan(relation.alias, relation.source, columns, _filters(relation), relation.parts)
     inside = _columns(
         [
             *(side for pair in relation.keys for side in pair),
@@ -61,16 +83,20 @@ def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late
             *relation.residual,
         ]
     )
-    both = (relation.left, relation.right)
-    times = tuple(_times(side) for side in both)
-    inputs = tuple(_plan(side, needed | inside | frozenset(times[p]), types, late) for p, side in enumerate(both))
-    sides = (frozenset(aliases(relation.left)), frozenset(aliases(relation.right)))
-    shown = tuple(tuple(c for c in _shown(plan) if c in needed) for plan in inputs)
-    lags = tuple(_lags(side) for side in both)
-    return plan_interval_join(
-        relation, (inputs[0], inputs[1]), (shown[0], shown[1]), (times[0], times[1]), (lags[0], lags[1]), sides, types,
-        (_shown(inputs[0]), _shown(inputs[1])) if late == "kept" else ((), ()),
-    )  # fmt: skip
+    times = frozenset(_times(relation.left) + _times(relation.right))
+    inputs = [_input(side, needed, needed | inside | times, types, late) for side in (relation.left, relation.right)]
+    return plan_interval_join(relation, (inputs[0], inputs[1]), types)
+
+
+def _input(
+    relation: AnalyzedRelation, needed: frozenset[str], inside: frozenset[str], types: Types, late: LateRows
+) -> PortInput:
+    """One side of a join, and what the join is told of it."""
+    plan = _plan(relation, inside, types, late)
+    shown = tuple(column for column in _shown(plan) if column in needed)
+    idle = _idle(relation) if isinstance(relation, AnalyzedScan) else ()
+    visible = frozenset(aliases(relation))
+    return PortInput(plan, visible, shown, _times(relation), _lags(relation), idle, _late(plan, late))
 
 
 def _columns(exprs: Iterable[Expr]) -> frozenset[str]:
@@ -87,12 +113,58 @@ def _shown(plan: RelationPlan) -> tuple[str, ...]:
 def _times(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The watermarked columns of a relation."""
     if isinstance(relation, AnalyzedJoin):
-        return _times(relation.left) + _times(relation.right)
+        left_only = relation.kind in LEFT_ONLY
+        return _times(relation.left) + (() if left_only else _times(relation.right))
     return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
 
 
-def _lags(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
-    """How far the marks of a scan stay behind; the marks of a join come from the join."""
+def _lags(relation: AnalyzedRelation) -> tuple[Lag, ...]:
+    """The lags of a scan's watermarked columns; the marks of a join come from the join."""
     if isinstance(relation, AnalyzedJoin):
         return ()
-    return tuple((f"{relation.alias}.{w.column}", w.lag.value) for w in relation.source.watermarks)
+    columns = [(f"{relation.alias}.{w.column}", w.lag.value) for w in relation.source.watermarks]
+    if not relation.parts:
+        return tuple(Lag(column, lag, column) for column, lag in columns)
+    positions = [relation.source.fields.index(_field(relation.source, w.column)) for w in relation.source.watermarks]
+    return tuple(
+        Lag(column, _part_lag(part, position), f"{column}#{number}", number)
+        for number, part in enumerate(relation.parts)
+        for (column, _), position in zip(columns, positions, strict=True)
+    )
+
+
+def _idle(scan: AnalyzedScan) -> tuple[tuple[str, int], ...]:
+    return tuple((f"{scan.alias}.{w.column}", w.idle) for w in scan.source.watermarks if w.idle is not None)
+
+
+def _field(source: Source, name: str) -> Field:
+    field = source.field(name)
+    assert field is not None, "the analysis has checked the columns of watermarks"
+    return field
+
+
+def _part_lag(part: Source, position: int) -> int:
+    watermark = part.watermark(part.fields[position].name)
+    assert watermark is not None, "the analysis has checked that all parts of a union have it"
+    return watermark.lag.value
+
+
+def _filters(scan: AnalyzedScan) -> tuple[Expr, ...]:
+    """What a row must satisfy to be one: WHERE, and that it is no heartbeat (unknown is no heartbeat)."""
+    beat = scan.heartbeat
+    return (
+        scan.filters if beat is None else (*scan.filters, Expr("or", (Expr("not", (beat,)), Expr("is_null", (beat,)))))
+    )
+
+
+def _late(plan: RelationPlan, late: LateRows) -> tuple[str, ...]:
+    """What late rows of a port show. Only rows of a source can be late: a join's marks never overtake its rows."""
+    return _shown(plan) if late == "kept" and isinstance(plan, ScanPlan) else ()
+
+
+def _limited(plan: RelationPlan, limits: Limits) -> RelationPlan:
+    """The plan with the limit on every join."""
+    if isinstance(plan, ScanPlan):
+        return plan
+    ports = tuple(replace(port, input=_limited(port.input, limits)) for port in plan.ports)
+    return replace(plan, ports=ports, operator=plan.operator.limited(limits.max_rows, limits.overflow))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from watersmeet.joins.condition import Apply, Condition, Constant
-from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.joins.interval import Bound, IntervalJoin, Kind, Side
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.nodes import JoinPlan, PortPlan, RelationPlan
+from watersmeet.physical.nodes import JoinPlan, Lag, PortInput, PortPlan, Route
 from watersmeet.physical.types import EXACT, INTEGERS, Types
 from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
 from watersmeet.plan.expressions import Expr, Reference
@@ -17,28 +17,14 @@ UNLIMITED = 2**63 - 1
 """No bound in one direction between the matcher's columns; another pair of columns has it."""
 
 
-def plan_interval_join(
-    join: AnalyzedJoin,
-    inputs: tuple[RelationPlan, RelationPlan],
-    needed: tuple[tuple[str, ...], tuple[str, ...]],
-    times: tuple[tuple[str, ...], tuple[str, ...]],
-    lags: tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]],
-    sides: tuple[frozenset[str], frozenset[str]],
-    types: Types,
-    late: tuple[tuple[str, ...], tuple[str, ...]],
-) -> JoinPlan:
-    """The plan of an interval join.
-
-    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns, ``sides``
-    the
-    aliases, ``late`` the columns that late rows show.
-    """
+def plan_interval_join(join: AnalyzedJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:
+    """The plan of an interval join over two inputs."""
+    sides = (inputs[0].aliases, inputs[1].aliases)
     operands = Operands(sides, types)
     keys, exact = _keys(join, operands)
     pair, lower, upper = _range(join.bounds, sides)
-    conditions = [
-        _further(bound, operands) for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)
-    ]
+    others = [bound for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)]
+    conditions = [_further(bound, operands) for bound in others]
     after: list[Expr] = []
     for residual in join.residual:
         condition = operands.condition(residual)
@@ -46,26 +32,65 @@ def plan_interval_join(
             after.append(residual)
         else:
             conditions.append(condition)
-    asked = _columns_after(after, sides)
-    only = (join.left_only, join.right_only)
-    kernel_sides: list[Side] = []
-    ports: list[PortPlan] = []
-    for p in (0, 1):
-        shown = tuple(dict.fromkeys((*needed[p], *asked[p])))
-        names = tuple(key[p] for key in keys)
-        code = None if not names else (names[0] if exact else CODE)
-        dead = DEAD if only[p] else None
-        computed = tuple(operands.computed[p])
-        read = tuple(dict.fromkeys((*operands.columns[p], *(c.name for c in computed if c.name not in names))))
-        kernel_sides.append(Side(shown, times[p], names, code, exact, dead, read, late[p]))
-        columns = tuple(dict.fromkeys((*shown, *times[p], *operands.columns[p], *late[p])))
-        ports.append(PortPlan(inputs[p], columns, computed, only[p], dead, code, () if exact else names, lags[p]))
-    left, right = kernel_sides
-    bounds = tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds)
-    operator = IntervalJoin(join.kind, left, right, *pair, lower, upper, bounds, _all(conditions))
-    return JoinPlan(
-        (ports[0], ports[1]), operator, (*left.columns, *right.columns), tuple(after), _why(keys, exact, after), join
-    )
+    routes = _routes(join.kind, keyed=bool(keys))
+    planned = [_port(join, p, inputs[p], operands, keys, exact, after, routes[p]) for p in (0, 1)]
+    left, right = (side for _, side in planned)
+    operator = IntervalJoin(
+        join.kind, left, right, *pair, lower, upper,
+        tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds),
+        _all(conditions),
+        idle=inputs[0].idle + inputs[1].idle,
+        unions=_unions(inputs[0].lags + inputs[1].lags),
+    )  # fmt: skip
+    why = _why(keys, exact, after, routes)
+    return JoinPlan((planned[0][0], planned[1][0]), operator, (*left.columns, *right.columns), tuple(after), why, join)
+
+
+def _port(
+    join: AnalyzedJoin,
+    port: int,
+    given: PortInput,
+    operands: Operands,
+    keys: list[tuple[str, str]],
+    exact: bool,
+    after: list[Expr],
+    route: Route,
+) -> tuple[PortPlan, Side]:
+    """What goes through the exchange for one side, and how the kernel finds it there."""
+    asked = [ref.column for expr in after for ref in expr.references if ref.source in given.aliases]
+    shown = tuple(dict.fromkeys((*given.needed, *asked)))
+    names = tuple(key[port] for key in keys)
+    code = None if not names else (names[0] if exact else CODE)
+    only = (join.left_only, join.right_only)[port]
+    dead = DEAD if only else None
+    computed = tuple(operands.computed[port])
+    read = tuple(dict.fromkeys((*operands.columns[port], *(c.name for c in computed if c.name not in names))))
+    columns = tuple(dict.fromkeys((*shown, *given.times, *operands.columns[port], *given.late)))
+    hashed = () if exact else names
+    plan = PortPlan(given.plan, columns, computed, only, dead, code, hashed, given.lags, route, given.times)
+    return plan, Side(shown, given.times, names, code, exact, dead, read, given.late)
+
+
+def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
+    """Where the rows of each side go (HZ-32).
+
+    Without a key one side goes to all shards and the other, which must be the preserved one, is spread. Of a FULL JOIN
+    both sides are preserved: a row in several shards would not know whether it matched in another, so one shard joins.
+    """
+    if keyed:
+        return ("key", "key")
+    if kind == "full":
+        return ("one", "one")
+    return ("all", "time") if kind == "right" else ("time", "all")
+
+
+def _unions(lags: tuple[Lag, ...]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The columns that several sources feed, each with the marks of its parts."""
+    parts: dict[str, list[str]] = {}
+    for lag in lags:
+        if lag.part is not None:
+            parts.setdefault(lag.column, []).append(lag.mark)
+    return tuple((column, tuple(marks)) for column, marks in parts.items())
 
 
 def _keys(join: AnalyzedJoin, operands: Operands) -> tuple[list[tuple[str, str]], bool]:
@@ -119,19 +144,17 @@ def _all(conditions: list[Condition]) -> Condition | None:
     return result
 
 
-def _columns_after(after: list[Expr], sides: tuple[frozenset[str], frozenset[str]]) -> tuple[list[str], list[str]]:
-    refs = [ref for expr in after for ref in expr.references]
-    return ([r.column for r in refs if r.source in sides[0]], [r.column for r in refs if r.source in sides[1]])
-
-
-def _why(keys: list[tuple[str, str]], exact: bool, after: list[Expr]) -> tuple[str, ...]:
+def _why(keys: list[tuple[str, str]], exact: bool, after: list[Expr], routes: tuple[Route, Route]) -> tuple[str, ...]:
     lines = ["interval join: both sides are streams and time bounds hold in both directions"]
-    if not keys:
-        lines.append("one shard: without an equality every row may meet every other")
-    elif exact:
+    if exact and keys:
         lines.append("sharded by the key, which is its own code: it fits 64 bits")
-    else:
+    elif keys:
         lines.append("sharded by a hash of the keys; candidates are compared in full")
+    elif "one" in routes:
+        lines.append("one shard: without an equality every row may meet every other, and both sides are preserved")
+    else:
+        sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
+        lines.append(f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread")
     if after:
         lines.append("Spark filters the pairs by the conditions that only Spark can evaluate")
     return tuple(lines)

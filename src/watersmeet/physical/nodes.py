@@ -8,6 +8,7 @@ for the join (`Computed`), then the exchange by code, then the operator.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.operator import JoinOperator
@@ -33,13 +34,49 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class Lag:
+    """A watermarked column of a source: how far its mark stays behind the latest time, and what the mark is called.
+
+    In a union each part has marks of its own: ``part`` says whose this is.
+    """
+
+    column: str
+    lag: int
+    mark: str
+    part: int | None = None
+
+
+@dataclass(frozen=True)
 class ScanPlan:
-    """A source: which of its columns are read, and which of its rows."""
+    """A source: which of its columns are read, and which of its rows; of a union, the sources it is made of."""
 
     alias: str
     source: Source
     columns: tuple[str, ...]
     filters: tuple[Expr, ...] = ()
+    parts: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortInput:
+    """What a join family is told of one side.
+
+    ``needed`` are the columns that the result or a later join asks for, ``times`` the watermarked columns with their
+    ``lags`` and ``idle`` times in microseconds, ``late`` the columns that late rows show.
+    """
+
+    plan: RelationPlan
+    aliases: frozenset[str]
+    needed: tuple[str, ...]
+    times: tuple[str, ...]
+    lags: tuple[Lag, ...]
+    idle: tuple[tuple[str, int], ...]
+    late: tuple[str, ...]
+
+
+Route = Literal["key", "time", "all", "one"]
+"""Where a row goes: to the shard of its ``key``; without a key, to a shard by its ``time``, or to ``all`` shards; or
+every row to ``one`` shard."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +88,8 @@ class PortPlan:
     - ``predicates``: the side's own part of ON; rows for which it is not true arrive flagged in the column ``dead``
     - ``code``: the column that is sent through the exchange as the key's code; with ``hashed``, a hash of these key
       columns
-    - ``lags``: per watermarked column of a scan, how far its mark stays behind the latest time; a join's marks come
-      as they are
+    - ``lags``: the watermarked columns of a scan; a join's marks come as they are
+    - ``route``: where its rows go, see `Route`; by ``times``, if not by key
     """
 
     input: RelationPlan
@@ -62,7 +99,9 @@ class PortPlan:
     dead: str | None = None
     code: str | None = None
     hashed: tuple[str, ...] = ()
-    lags: tuple[tuple[str, int], ...] = ()
+    lags: tuple[Lag, ...] = ()
+    route: Route = "key"
+    times: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import JoinKind
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,18 @@ class TimeBound:
 
 @dataclass(frozen=True)
 class AnalyzedScan:
-    """A source under an alias, with the parts of WHERE that may be applied to it before any join."""
+    """A source under an alias, with the parts of WHERE that may be applied to it before any join.
+
+    ``parts``: for a union, the sources it is made of, whose columns are those of ``source`` by position; ``source``
+    then has the alias as its name and the watermarks that all parts have.
+    ``heartbeat``: a row of which this is true advances time and is no row.
+    """
 
     alias: str
     source: Source
     filters: tuple[Expr, ...] = ()
+    parts: tuple[Source, ...] = ()
+    heartbeat: Expr | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,10 @@ class Warned:
 
 @dataclass(frozen=True)
 class AnalyzedQuery:
-    """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join."""
+    """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
+
+    ``late_into`` is the sink of the rows that came too late.
+    """
 
     relation: AnalyzedRelation
     outputs: tuple[Output, ...]
@@ -94,10 +104,13 @@ class AnalyzedQuery:
     into: str | None = None
     warnings: tuple[Warned, ...] = ()
     span: Span = NOWHERE
+    late_into: str | None = None
 
 
 def aliases(relation: AnalyzedRelation) -> tuple[str, ...]:
-    """The aliases of a relation from left to right."""
+    """The aliases whose columns a relation shows, from left to right: a SEMI or ANTI JOIN shows its left side only."""
     if isinstance(relation, AnalyzedScan):
         return (relation.alias,)
+    if relation.kind in LEFT_ONLY:
+        return aliases(relation.left)
     return aliases(relation.left) + aliases(relation.right)

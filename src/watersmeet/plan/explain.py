@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from watersmeet.catalog import Amount
+from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.plan.analyzed import (
     AnalyzedJoin,
@@ -16,14 +15,13 @@ from watersmeet.plan.analyzed import (
     TimeBound,
     aliases,
 )
-from watersmeet.plan.expressions import Expr, Reference, quote
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
+
+__all__ = ["Remarks", "amount_in_words", "expression_in_words", "query_as_json", "render_query"]
 
 Remarks = Callable[[AnalyzedJoin], Sequence[tuple[str, str]]]
 """What else to say about a join, as pairs of a label and a line, such as its operator and why it was chosen."""
-
-_STRENGTH = {"or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7}
-_COMPARED = 4
-_LEAF = 8
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,9 @@ def render_query(query: AnalyzedQuery, remarks: Remarks = lambda join: ()) -> st
     """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
     columns = _Node("columns", tuple(_output(output.name, output.expr) for output in query.outputs))
     where = _conditions("where", query.where)
+    late = _lines("late rows", [f"into {query.late_into}"] if query.late_into else [])
     root = f"INSERT INTO {query.into}" if query.into else "SELECT"
-    tree = _Node(root, (), (columns, *where, _relation_node(query, query.relation, remarks)))
+    tree = _Node(root, (), (columns, *where, *late, _relation_node(query, query.relation, remarks)))
     return "\n".join([root, *_draw(tree.children, "")])
 
 
@@ -48,6 +47,7 @@ def query_as_json(query: AnalyzedQuery, remarks: Remarks = lambda join: ()) -> d
     """The query for machines; `render_query` says the same."""
     return {
         "into": query.into,
+        "late_into": query.late_into,
         "columns": [{"name": output.name, "expression": expression_in_words(output.expr)} for output in query.outputs],
         "where": _texts(query.where),
         "relation": _relation_json(query, query.relation, remarks),
@@ -55,61 +55,10 @@ def query_as_json(query: AnalyzedQuery, remarks: Remarks = lambda join: ()) -> d
     }
 
 
-def amount_in_words(amount: Amount) -> str:
-    """An amount of time as people read it.
-
-    >>> amount_in_words(Amount(5_000_000, is_interval=True)), amount_in_words(Amount(5, is_interval=False))
-    ('5 s', '5')
-    """
-    return format_duration(amount.value) if amount.is_interval else str(amount.value)
-
-
-def expression_in_words(expr: Expr) -> str:
-    """An expression as people write it: no brackets or backticks that are not needed.
-
-    >>> from watersmeet.plan.expressions import column
-    >>> later = Expr("+", (column(("d", "t")), Expr("literal", text="5")))
-    >>> expression_in_words(Expr(">=", (column(("o", "t")), later)))
-    'o.t >= d.t + 5'
-    """
-    if not expr.args:
-        return expr.map_references(_flattened).sql(lambda ref: ref.name)
-    if expr.op == "not" and expr.args[0].op == "is_null":
-        return f"{_bracketed(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
-    own = _STRENGTH.get(expr.op, _COMPARED)
-    # Operators of one strength are read from the left, so what stands on the right keeps its brackets.
-    texts = [_bracketed(arg, own + (i > 0 and own >= _COMPARED)) for i, arg in enumerate(expr.args)]
-    match expr.op:
-        case "not":
-            return f"NOT {texts[0]}"
-        case "negate":
-            # Two signs side by side would begin a comment.
-            return f"-{_bracketed(expr.args[0], _LEAF)}"
-        case "is_null":
-            return f"{_bracketed(expr.args[0], _COMPARED + 1)} IS NULL"
-        case _:
-            return f" {expr.op.upper()} ".join(texts)
-
-
-def _bracketed(expr: Expr, needed: int) -> str:
-    strength = _STRENGTH.get(expr.op, _COMPARED) if expr.args else _LEAF
-    text = expression_in_words(expr)
-    return f"({text})" if strength < needed else text
-
-
-def _flattened(ref: Reference) -> Reference:
-    parts = (ref.source, ref.name, *ref.path) if ref.source else ref.parts
-    return replace(ref, name=".".join(_word(part) for part in parts), path=())
-
-
-def _word(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
-
-
 def _output(name: str, expr: Expr) -> str:
     text = expression_in_words(expr)
-    is_plain = expr.op == "column" and text.split(".")[-1] == _word(name)
-    return text if is_plain else f"{text} AS {_word(name)}"
+    is_plain = expr.op == "column" and text.split(".")[-1] == word(name)
+    return text if is_plain else f"{text} AS {word(name)}"
 
 
 def _relation_node(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Remarks) -> _Node:
@@ -122,25 +71,43 @@ def _relation_node(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Re
         *_lines("keys", [f"{expression_in_words(a)} = {expression_in_words(b)}" for a, b in relation.keys]),
         *_lines("bounds", [_bound(query, relation, bound) for bound in relation.bounds]),
         *_lines("kept", _kept(query, relation, names)),
+        *_lines("emitted", _emitted(relation, names)),
         *_conditions("left only", relation.left_only, _failing(relation, "left")),
         *_conditions("right only", relation.right_only, _failing(relation, "right")),
         *_conditions("also", relation.residual),
+        *_lines("warning", _without_equality(relation)),
         *sides,
     )
-    return _Node(f"{relation.kind.upper()} JOIN", (), children)
+    return _Node(f"{kind_in_words(relation.kind)} JOIN", (), children)
 
 
 def _scan_node(scan: AnalyzedScan) -> _Node:
     source = scan.source
-    marks = [f"{mark.column} - {amount_in_words(mark.lag)}" for mark in source.watermarks]
     children = (
-        *_lines("columns", [", ".join(f"{_word(f.name)} {f.type}" for f in source.fields)]),
-        *_lines("watermark", marks),
+        *_source_lines(source),
+        *_conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is no row"),
         *_conditions("filter", scan.filters, "moved here from WHERE"),
     )
+    if scan.parts:
+        parts = tuple(_Node(_read(part), (), _source_lines(part)) for part in scan.parts)
+        return _Node(f"union AS {scan.alias}", (), (*children, *parts))
     renamed = "" if scan.alias == source.name else f" AS {scan.alias}"
+    return _Node(_read(source, renamed), (), children)
+
+
+def _read(source: Source, renamed: str = "") -> str:
     read = f" from {source.format}" if source.format else ""
-    return _Node(f"{source.kind} {source.name}{renamed}{read}", (), children)
+    return f"{source.kind} {source.name}{renamed}{read}"
+
+
+def _source_lines(source: Source) -> tuple[_Node, ...]:
+    columns = ", ".join(f"{word(f.name)} {f.type}" for f in source.fields)
+    return (*_lines("columns", [columns]), *_lines("watermark", [_mark(mark) for mark in source.watermarks]))
+
+
+def _mark(mark: Watermark) -> str:
+    idle = "" if mark.idle is None else f", idle after {format_duration(mark.idle)}"
+    return f"{mark.column} - {amount_in_words(mark.lag)}{idle}"
 
 
 def _lines(label: str, lines: Sequence[str]) -> tuple[_Node, ...]:
@@ -157,7 +124,48 @@ def _texts(parts: tuple[Expr, ...]) -> list[str]:
 
 
 def _failing(join: AnalyzedJoin, side: str) -> str:
+    if side == "left" and join.kind == "anti":
+        return "a left row that fails is emitted at once"
     return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
+
+
+def _emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
+    """What comes out of a join that shows its left side only, and when."""
+    who = " with ".join(names[alias] for alias in aliases(join.left))
+    match join.kind:
+        case "semi":
+            return [f"each {who} row once, at its first match"]
+        case "anti":
+            return [f"each {who} row that never matched, when it expires"]
+        case _:
+            return []
+
+
+def _without_equality(join: AnalyzedJoin) -> list[str]:
+    """What an equality would save a join that has none."""
+    if join.keys:
+        return []
+    example = _equality(join)
+    return [
+        "no equality: every row is compared with all rows of the other side that its bounds reach",
+        f"an equality{f' such as {example}' if example else ''} would spread both sides over the shards",
+        "and compare rows of one key only",
+    ]
+
+
+def _equality(join: AnalyzedJoin) -> str:
+    """An equality of columns that have the same name and type on both sides and are no event times."""
+    left, right = (
+        {
+            (field.name.lower(), field.type.upper()): f"{scan.alias}.{word(field.name)}"
+            for scan in _scans(side)
+            if scan.alias in aliases(side)
+            for field in scan.source.fields
+            if not scan.source.watermark(field.name)
+        }
+        for side in (join.left, join.right)
+    )
+    return next((f"{left[column]} = {right[column]}" for column in left if column in right), "")
 
 
 def _bound(query: AnalyzedQuery, join: AnalyzedJoin, bound: TimeBound) -> str:
@@ -219,27 +227,43 @@ def _draw(nodes: Sequence[_Node], indent: str) -> list[str]:
 
 def _relation_json(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Remarks) -> dict[str, object]:
     if isinstance(relation, AnalyzedScan):
-        source = relation.source
         return {
-            "scan": source.name,
+            **_source_json(relation.source),
             "alias": relation.alias,
-            "kind": source.kind,
-            "format": source.format,
-            "columns": [{"name": field.name, "type": field.type} for field in source.fields],
-            "watermarks": [{"column": mark.column, "lag": amount_in_words(mark.lag)} for mark in source.watermarks],
+            "heartbeat": relation.heartbeat and expression_in_words(relation.heartbeat),
             "filters": _texts(relation.filters),
+            "parts": [_source_json(part) for part in relation.parts],
         }
+    names = _names(query.relation)
     return {
         "join": relation.kind,
         "remarks": dict(remarks(relation)),
         "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in relation.keys],
         "bounds": [_bound_json(bound) for bound in relation.bounds],
-        "kept": _kept(query, relation, _names(query.relation)),
+        "kept": _kept(query, relation, names),
+        "emitted": _emitted(relation, names),
         "left_only": _texts(relation.left_only),
         "right_only": _texts(relation.right_only),
         "residual": _texts(relation.residual),
         "left": _relation_json(query, relation.left, remarks),
         "right": _relation_json(query, relation.right, remarks),
+    }
+
+
+def _source_json(source: Source) -> dict[str, object]:
+    return {
+        "scan": source.name,
+        "kind": source.kind,
+        "format": source.format,
+        "columns": [{"name": field.name, "type": field.type} for field in source.fields],
+        "watermarks": [
+            {
+                "column": mark.column,
+                "lag": amount_in_words(mark.lag),
+                "idle": None if mark.idle is None else format_duration(mark.idle),
+            }
+            for mark in source.watermarks
+        ],
     }
 
 

@@ -1,9 +1,8 @@
 """Expressions as the user wrote them, with as much structure as the analysis needs.
 
 Spark evaluates expressions, so their text is kept and only references to columns are replaced in it. The structure
-(`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, literals.
-Whatever
-else there is (functions, casts, CASE) is ``other``: text with the references found in it.
+(`op` and `args`) covers what Watersmeet itself must understand: boolean logic, comparisons, arithmetic, casts,
+literals. Whatever else there is (functions, CASE) is ``other``: text with the references found in it.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "other",
+    "cast", "other",
 ]  # fmt: skip
-"""What an expression is. An interval holds microseconds; BETWEEN is read as two comparisons, IN as equalities."""
+"""What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
+comparisons, IN as equalities."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -96,6 +96,8 @@ class Expr:
                 return f"(- {self.args[0].sql(name)})"
             case "is_null":
                 return f"({self.args[0].sql(name)} IS NULL)"
+            case "cast":
+                return f"CAST({self.args[0].sql(name)} AS {self.value})"
             case _:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
 

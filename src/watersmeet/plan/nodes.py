@@ -9,8 +9,14 @@ from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span
 from watersmeet.errors import Place
 from watersmeet.plan.expressions import Expr
 
-JoinKind = Literal["inner", "left", "right", "full"]
-"""Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both."""
+JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.
+
+``semi`` and ``anti`` show the left side only: a left row once, at its first match; a left row that dies alone.
+"""
+
+LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
+"""The kinds whose result has no columns of the right side."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +24,15 @@ class Scan:
     """A source under an alias."""
 
     source: str
+    alias: str
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Union:
+    """The rows of several sources under one alias: ``(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) u``."""
+
+    scans: tuple[Scan, ...]
     alias: str
     span: Span = NOWHERE
 
@@ -43,7 +58,7 @@ class Join:
     span: Span = NOWHERE
 
 
-Relation = Scan | Join
+Relation = Scan | Union | Join
 
 
 @dataclass(frozen=True)
@@ -64,7 +79,10 @@ class Item:
 
 @dataclass(frozen=True)
 class Query:
-    """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement."""
+    """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
+
+    ``late_into`` is the sink of the rows that came too late.
+    """
 
     relation: Relation
     items: tuple[Item | Star, ...]
@@ -72,6 +90,8 @@ class Query:
     into: str | None = None
     into_span: Span = NOWHERE
     span: Span = NOWHERE
+    late_into: str | None = None
+    late_into_span: Span = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -85,7 +105,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Script:
-    """A text and the statements read from it."""
+    """A text and the statements read from it.
+
+    ``heartbeats``: the name of a source and the condition under which its rows advance time and are no rows.
+    """
 
     name: str
     text: str
@@ -93,6 +116,7 @@ class Script:
     sinks: tuple[Sink, ...] = ()
     settings: tuple[Setting, ...] = ()
     queries: tuple[Query, ...] = ()
+    heartbeats: tuple[tuple[str, Expr], ...] = ()
 
     def place(self, span: Span) -> Place | None:
         """The span as a place that an error can show; None for what no text says."""
@@ -100,11 +124,20 @@ class Script:
 
 
 def scans(relation: Relation) -> tuple[Scan, ...]:
-    """The sources of a relation from left to right.
+    """The sources of a relation from left to right, those inside a union too.
 
     >>> [scan.alias for scan in scans(Join(Scan("orders", "o"), Scan("deliveries", "d"), "left"))]
     ['o', 'd']
     """
-    if isinstance(relation, Scan):
-        return (relation,)
-    return scans(relation.left) + scans(relation.right)
+    return tuple(scan for leaf in leaves(relation) for scan in (leaf.scans if isinstance(leaf, Union) else (leaf,)))
+
+
+def leaves(relation: Relation) -> tuple[Scan | Union, ...]:
+    """Whatever has an alias in a relation, from left to right.
+
+    >>> [leaf.alias for leaf in leaves(Join(Scan("a", "a"), Union((Scan("b", "b"), Scan("c", "c")), "u"), "inner"))]
+    ['a', 'u']
+    """
+    if isinstance(relation, Join):
+        return leaves(relation.left) + leaves(relation.right)
+    return (relation,)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -14,11 +15,11 @@ from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import is_supported
 from watersmeet.joins.interval import IntervalJoin
-from watersmeet.physical import JoinPlan, LateRows, QueryPlan, plan_query
+from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, plan_query
 from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
-from watersmeet.spark.compile import Compiled, Compiler
+from watersmeet.spark.compile import Clock, Compiled, Compiler
 from watersmeet.spark.types import SparkTypes
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -43,6 +44,8 @@ def build(
     shards: int | None = None,
     marks: DataFrame | None = None,
     late: LateRows = "counted",
+    limits: Limits | None = None,
+    clock: Clock = "ticks",
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
     inputs = "streams" if _are_streams(frames) else "batches"
@@ -50,12 +53,15 @@ def build(
         _check_provider(spark)
     queries = analyze(script, extra or {}, inputs=inputs)
     count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    compiler = Compiler(spark, frames, count, marks)
+    compiler = Compiler(spark, frames, count, marks, late, clock)
+    limits = _limits(script) or limits
     schemas = {name: frame.schema for name, frame in frames.items()}
-    return tuple(_built(spark, script, query, schemas, compiler, late) for query in queries)
+    return tuple(_built(spark, script, query, schemas, compiler, limits) for query in queries)
 
 
-def source_of(name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None) -> Source:
+def source_of(
+    name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None, idle: int | None = None
+) -> Source:
     """A DataFrame as a source: its columns, and its event time and lag from `withWatermark` or the arguments."""
     fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
     found = {
@@ -67,7 +73,7 @@ def source_of(name: str, frame: DataFrame, time: str | None = None, lag: Amount 
         # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
         spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)
         found = {spelled: lag or found.get(spelled) or Amount(0, is_interval=_is_temporal(fields, spelled))}
-    return Source(name, fields, tuple(Watermark(column, amount) for column, amount in found.items()))
+    return Source(name, fields, tuple(Watermark(column, amount, idle=idle) for column, amount in found.items()))
 
 
 def _is_temporal(fields: tuple[Field, ...], name: str) -> bool:
@@ -89,6 +95,14 @@ def _check_provider(spark: SparkSession) -> None:
         raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
 
 
+def _limits(script: Script) -> Limits | None:
+    settings = {setting.name.lower(): setting.value for setting in script.settings}
+    if "watersmeet.state.max_rows" not in settings:
+        return None
+    overflow = settings.get("watersmeet.state.overflow", "fail").lower()
+    return Limits(int(settings["watersmeet.state.max_rows"]), "drop_oldest" if overflow == "drop_oldest" else "fail")
+
+
 def _shards(script: Script, shards: int | None) -> int | None:
     settings = {setting.name.lower(): setting.value for setting in script.settings}
     return int(settings["watersmeet.shards"]) if "watersmeet.shards" in settings else shards
@@ -100,15 +114,31 @@ def _built(
     query: AnalyzedQuery,
     schemas: Mapping[str, StructType],
     compiler: Compiler,
-    late: LateRows,
+    limits: Limits | None,
 ) -> Built:
     types = SparkTypes(spark, query, script, schemas)
     _check_expressions(types, query)
-    plan = plan_query(query, types, late)
+    plan = plan_query(query, types, compiler.late, limits)
+    _check_carried(types, plan, compiler)
     compiled = compiler.query(plan)
     for met in compiled.joins:
         _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
     return Built(query, plan, compiled, compiler)
+
+
+def _check_carried(types: SparkTypes, plan: QueryPlan, compiler: Compiler) -> None:
+    """Refuse columns whose type has no form in Arrow, in which rows go through a join."""
+    carried = {column for join in join_plans(plan.relation) for port in join.ports for column in port.columns}
+    refusals: list[Refusal] = []
+    for field in types.empty.schema:
+        try:
+            if field.name in carried:
+                compiler.arrow(StructType([field]))
+        except PySparkTypeError:
+            named = {"column": field.name, "type": field.dataType.simpleString().upper()}
+            refusals.append(Refusal("UNSUPPORTED_TYPE", named))
+    if refusals:
+        raise WatersmeetError(refusals)
 
 
 def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:

@@ -11,13 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.operator import Marks
 from watersmeet.joins.runs import as_int64
+from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.shards import shard_of
 
 ROWS, MARKS, LATE, REPORT = 0, 1, 2, 3
@@ -25,8 +28,13 @@ ROWS, MARKS, LATE, REPORT = 0, 1, 2, 3
 
 PACKED_DDL = "shard INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema([("shard", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())])
-MARKS_COLUMN = "#marks"
-"""In the frame of a join that feeds another: NULL in a row, and the marks in the one row per shard that is none."""
+MARKS_COLUMN, LATE_ROW = "#marks", "#late"
+"""In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
+PART = "#part"
+"""In the frame of a union: the number of the part a row comes from."""
+LATE_SHOWN = "_late"
+LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
+"""The column in which a result shows late rows, and what it tells of each."""
 
 ROWS_PER_BLOB = 262_144
 
@@ -35,20 +43,21 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Pack:
-    """Packs the rows of one port: splits them by shard and sends their marks to every shard.
+    """Packs the rows of one port: sends each to its shard, and the marks of all of them to every shard.
 
-    ``lags`` gives the watermarked columns of a source; a port fed by a join has none and finds its marks in
-    `MARKS_COLUMN`.
-    Rows for which ``keep`` is false are only there for their event times and go no further. The columns arrive under
-    other names
-    and get ``names``: Spark would read the dot of ``alias.column`` as a path.
+    - ``route`` says which shard that is, by the column ``by``
+    - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its marks in
+      `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
+    - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
+    - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
     """
 
     port: int
-    code: str | None
+    route: Route
+    by: str | None
     shards: tuple[int, ...]
-    lags: tuple[tuple[str, int], ...]
-    keep: str
+    lags: tuple[Lag, ...]
+    keep: str | None
     names: tuple[str, ...]
 
     def __call__(self, batches: Batches) -> Batches:
@@ -57,9 +66,12 @@ class Pack:
         rows = 0
         marks = _Folded()
         for batch in batches:
-            batch = self._note_marks(batch.rename_columns(list(self.names)), marks)
-            self._split(batch, waiting)
-            rows += batch.num_rows
+            named = batch.rename_columns(list(self.names))
+            self._note_marks(named, marks)
+            yield from self._late(named)
+            kept = self._kept(named)
+            self._split(kept, waiting)
+            rows += kept.num_rows
             if rows >= ROWS_PER_BLOB * len(self.shards):
                 yield from self._flush(waiting)
                 rows = 0
@@ -67,32 +79,44 @@ class Pack:
         if marks.marks:
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 
-    def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> pa.RecordBatch:
-        """Fold the marks that a batch brings; the rows that only carry marks are taken out."""
-        for column, lag in self.lags:
-            latest = pc.max(batch.column(column))
+    def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
+        """Fold the marks that a batch brings."""
+        for lag in self.lags:
+            times = batch.column(lag.column)
+            latest = pc.max(times if lag.part is None else times.filter(pc.equal(batch.column(PART), lag.part)))
             if latest.is_valid:
-                marks.fold({column: int(as_int64(pa.array([latest], latest.type))[0]) - lag}, lowest=False)
-        kept = batch.column(self.keep)
-        batch = batch.drop_columns([self.keep])
-        if MARKS_COLUMN in batch.schema.names:
-            carried = batch.column(MARKS_COLUMN)
-            for text in carried.drop_null().to_pylist():
+                marks.fold({lag.mark: int(as_int64(pa.array([latest], latest.type))[0]) - lag.lag}, lowest=False)
+        if MARKS_COLUMN in self.names:
+            for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
                 marks.fold(json.loads(text), lowest=True)
-            kept = pc.and_(kept, carried.is_null())
-            batch = batch.drop_columns([MARKS_COLUMN])
+
+    def _late(self, batch: pa.RecordBatch) -> Batches:
+        """Late rows of a join further up, which pass through this one: any shard will do."""
+        if LATE_ROW in self.names:
+            blobs = batch.column(LATE_ROW).drop_null().to_pylist()
+            if blobs:
+                yield records([(self.shards[0], self.port, LATE, blob) for blob in blobs])
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that go on, with the columns that the operator knows."""
+        kept = pa.repeat(pa.scalar(True), batch.num_rows) if self.keep is None else batch.column(self.keep)
+        for name in (MARKS_COLUMN, LATE_ROW):
+            if name in self.names:
+                kept = pc.and_(kept, batch.column(name).is_null())
+        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART) if name in self.names]
+        batch = batch.drop_columns(ours) if ours else batch
         return batch if pc.all(kept).as_py() else batch.filter(kept)
 
     def _split(self, batch: pa.RecordBatch, waiting: list[list[pa.RecordBatch]]) -> None:
-        if len(self.shards) == 1 or self.code is None:
-            waiting[0].append(batch)
+        if len(self.shards) == 1 or self.route == "all" or self.by is None:
+            for part in waiting if self.route == "all" else waiting[:1]:
+                part.append(batch)
             return
-        codes = as_int64(batch.column(self.code))
-        if batch.column(self.code).null_count:
-            # NULL keys match nothing, so any shard will do: spread them.
-            codes = np.where(
-                batch.column(self.code).is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes
-            )
+        by = batch.column(self.by)
+        codes = as_int64(by)
+        if by.null_count:
+            # A NULL matches nothing, so any shard will do: spread them.
+            codes = np.where(by.is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
         shard = shard_of(codes, len(self.shards))
         order = np.argsort(shard, kind="stable")
         ordered = batch.take(pa.array(order))
@@ -129,33 +153,65 @@ class PackMarks:
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 
 
+Late = Literal["dropped", "shown", "passed"]
+"""What becomes of late rows: nothing, they are shown in a column of the result, or passed on as they are."""
+
+
 @dataclass(frozen=True)
 class Unpack:
-    """Turns the records of a join back into rows of ``schema``; with ``marks``, its marks follow as rows too."""
+    """Turns the records of a join back into rows of ``schema``.
+
+    With ``marks``, its marks follow in rows of their own; with ``late`` late rows do, in the last column of the schema.
+    """
 
     schema: pa.Schema
-    kind: int = ROWS
     marks: bool = False
+    late: Late = "dropped"
 
     def __call__(self, batches: Batches) -> Batches:
         """Unpack the records of one task."""
-        target = self.schema.append(pa.field(MARKS_COLUMN, pa.string())) if self.marks else self.schema
         for batch in batches:
-            kinds = batch.column("kind").to_pylist()
-            for i, kind in enumerate(kinds):
-                if kind == self.kind:
-                    yield from self._rows(batch.column("blob")[i].as_buffer(), target)
+            for i, kind in enumerate(batch.column("kind").to_pylist()):
+                if kind == ROWS:
+                    yield from self._rows(batch.column("blob")[i].as_buffer())
                 elif kind == REPORT and self.marks:
-                    nulls = [pa.nulls(1, field.type) for field in self.schema]
-                    watermarks = batch.column("watermarks")[i].as_py()
-                    yield pa.RecordBatch.from_arrays([*nulls, pa.array([watermarks])], schema=target)
+                    yield self._only({MARKS_COLUMN: pa.array([batch.column("watermarks")[i].as_py()])})
+                elif kind == LATE and self.late == "passed":
+                    yield self._only({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
+                elif kind == LATE and self.late == "shown":
+                    yield self._shown(from_blobs([batch.column("blob")[i].as_py()]))
 
-    def _rows(self, blob: pa.Buffer, target: pa.Schema) -> Batches:
+    def _rows(self, blob: pa.Buffer) -> Batches:
         for batch in pa.ipc.open_stream(blob):
-            columns = [_as_type(batch.column(f.name), f.type) for f in self.schema]
-            if self.marks:
-                columns.append(pa.nulls(batch.num_rows, pa.string()))
-            yield pa.RecordBatch.from_arrays(columns, schema=target)
+            present = frozenset(batch.schema.names)
+            columns = [
+                _as_type(batch.column(f.name), f.type) if f.name in present else pa.nulls(batch.num_rows, f.type)
+                for f in self.schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _only(self, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        """Rows that have nothing but the columns given."""
+        size = len(next(iter(given.values())))
+        columns = [given.get(f.name, pa.nulls(size, f.type)) for f in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _shown(self, late: pa.Table) -> pa.RecordBatch:
+        """Late rows as structs: the side, the mark that was missed, by how much, and the row under the side's name."""
+        kind = self.schema.field(LATE_SHOWN).type
+        alias = late.column_names[0].split(".", 1)[0]
+        values: list[pa.Array] = []
+        for field in kind:
+            if field.name == "side":
+                values.append(pa.repeat(pa.scalar(alias), late.num_rows))
+            elif field.name in LATE_FIELDS:
+                values.append(late.column(LATE_FIELDS[field.name]).combine_chunks().cast(field.type))
+            elif field.name == alias:
+                parts = [late.column(f"{alias}.{f.name}").combine_chunks().cast(f.type) for f in field.type]
+                values.append(pa.StructArray.from_arrays(parts, fields=list(field.type)))
+            else:
+                values.append(pa.nulls(late.num_rows, field.type))
+        return self._only({LATE_SHOWN: pa.StructArray.from_arrays(values, fields=list(kind))})
 
 
 class _Folded:

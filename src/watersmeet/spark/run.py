@@ -16,8 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.analyze import analyze
 from watersmeet.catalog import Sink
-from watersmeet.errors import Refusal, WatersmeetError, catalogue, did_you_mean, refuse
+from watersmeet.errors import Place, Refusal, WatersmeetError, catalogue, did_you_mean, refuse
 from watersmeet.joins.operator import END_OF_INPUT
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.physical import scan_plans
@@ -25,7 +26,8 @@ from watersmeet.physical.explain import render
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.schema import time_unit
 from watersmeet.spark.build import Built, build
-from watersmeet.spark.sources import FORMATS, read_sources
+from watersmeet.spark.session import unlogged
+from watersmeet.spark.sources import FORMATS, first_line, is_unknown_format, read_sources
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
@@ -42,6 +44,7 @@ class Prepared:
     name: str
     built: Built
     sink: Sink
+    place: Place | None
     checkpoint: Path
     marks: Path
 
@@ -71,21 +74,34 @@ def run_script(
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
-    for setting in script.settings:
-        if setting.name.startswith("spark."):
-            spark.conf.set(setting.name, setting.value)
+    _set(script, spark)
     prepared = _prepare(script, spark, storage)
     available_now = trigger != "continuous"
-    _watch(prepared, [_start(p, available_now=available_now) for p in prepared], on_progress)
+    _watch(prepared, _start_all(prepared, available_now=available_now), on_progress)
     if trigger == "end":
         for query in prepared:
             _write_end(query)
-        _watch(prepared, [_start(p, available_now=True) for p in prepared], on_progress)
+        _watch(prepared, _start_all(prepared, available_now=True), on_progress)
+
+
+def _set(script: Script, spark: SparkSession) -> None:
+    """Set what the script sets of Spark."""
+    for setting in script.settings:
+        if not setting.name.startswith("spark."):
+            continue
+        try:
+            spark.conf.set(setting.name, setting.value)
+        except PySparkException as error:
+            hint = f"give it when the session starts: `--conf {setting.name}={setting.value}`."
+            place = script.place(setting.span)
+            raise refuse(
+                "WRONG_ARGUMENT", place, argument=setting.name, value=setting.value, reason=first_line(error), hint=hint
+            ) from error
 
 
 def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared]:
     """Everything that can be refused is refused here, for all queries together, before anything is written."""
-    frames = read_sources(spark, script, {})
+    frames = _read(script, spark)
     refusals: list[Refusal] = []
     found: list[Prepared] = []
     for number, query in enumerate(script.queries, 1):
@@ -93,12 +109,13 @@ def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepare
         checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
         recorded = _recorded(checkpoint)
         alone = Script(script.name, script.text, script.sources, script.sinks, script.settings, (query,))
-        marks.mkdir(parents=True, exist_ok=True)
-        moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks))
+        # A pattern need not match anything yet, so the folder is made when there is a mark to write.
+        moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
         try:
             (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"))
             _check_owner(built, recorded, checkpoint)
-            found.append(Prepared(name, built, _sink(script, query), checkpoint, marks))
+            sink = _sink(script, query, spark)
+            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks))
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
@@ -106,7 +123,19 @@ def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepare
     return found
 
 
-def _sink(script: Script, query: Query) -> Sink:
+def _read(script: Script, spark: SparkSession) -> dict[str, DataFrame]:
+    """The frames of all sources; if one cannot be read, whatever else is wrong with the script is reported too."""
+    try:
+        return read_sources(spark, script, {})
+    except WatersmeetError as unread:
+        try:
+            analyze(script, {}, inputs="streams")
+        except WatersmeetError as error:
+            raise WatersmeetError((*error.refusals, *unread.refusals)) from error
+        raise
+
+
+def _sink(script: Script, query: Query, spark: SparkSession) -> Sink:
     """The sink a query names; a query that names none shows its rows on the console."""
     if query.into is None:
         return Sink("console", "console", {"truncate": "false"})
@@ -115,7 +144,29 @@ def _sink(script: Script, query: Query) -> Sink:
         raise refuse(
             "UNKNOWN_SINK", script.place(query.into_span), sink=query.into, suggestion=did_you_mean(query.into, sinks)
         )
-    return sinks[query.into]
+    sink = sinks[query.into]
+    try:
+        # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
+        with unlogged():
+            spark.readStream.format(sink.format).load()
+    except Exception as error:
+        if is_unknown_format(error) and sink.format != "memory":
+            hint = did_you_mean(sink.format, FORMATS)
+            raise refuse("UNKNOWN_FORMAT", script.place(sink.span), format=sink.format, hint=hint) from error
+    return sink
+
+
+def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[StreamingQuery]:
+    """All queries, started; if one does not start, none goes on."""
+    started: list[StreamingQuery] = []
+    try:
+        for one in prepared:
+            started.append(_start(one, available_now=available_now))  # noqa: PERF401 - those before must be known
+    except WatersmeetError:
+        for query in started:
+            query.stop()
+        raise
+    return started
 
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
@@ -131,14 +182,12 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     try:
         query = writer.start()
     except PySparkException as error:
-        text = str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
-        if "DATA_SOURCE_NOT_FOUND" in text:
-            raise refuse(
-                "UNKNOWN_FORMAT", format=prepared.sink.format, hint=did_you_mean(prepared.sink.format, FORMATS)
-            ) from error
-        option = f"USING {prepared.sink.format}"
-        hint = f"correct the options of the sink `{prepared.sink.name}`; they are Spark's own for this format."
-        raise refuse("WRONG_OPTION", format=prepared.sink.format, option=option, reason=text, hint=hint) from error
+        sink = prepared.sink
+        hint = f"correct the options of the sink `{sink.name}`; they are Spark's own for this format."
+        option, reason = f"USING {sink.format}", first_line(error)
+        raise refuse(
+            "WRONG_OPTION", prepared.place, format=sink.format, option=option, reason=reason, hint=hint
+        ) from error
     _record(prepared)
     return query
 
@@ -198,6 +247,7 @@ def _failure(error: StreamingQueryException) -> WatersmeetError:
 def _write_end(prepared: Prepared) -> None:
     """Declare the input finished: every watermark goes to the end of time."""
     rows = [json.dumps({"column": column, "value": END_OF_INPUT}) for column in prepared.times]
+    prepared.marks.mkdir(parents=True, exist_ok=True)
     hidden = prepared.marks / f".end-{time.time_ns()}"
     hidden.write_text("\n".join(rows) + "\n")
     hidden.rename(prepared.marks / f"end-{time.time_ns()}.json")
@@ -213,9 +263,12 @@ def _record(prepared: Prepared) -> None:
     owner = prepared.checkpoint / OWNER
     if not owner.exists():
         built = prepared.built
-        owner.write_text(
+        hidden = owner.with_name(f".{OWNER}")
+        hidden.write_text(
             json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2)
         )
+        # Renamed when it is whole: a run killed here must not leave half an owner.
+        hidden.rename(owner)
 
 
 def _check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> None:

@@ -67,6 +67,22 @@ def session(
     return _started(SparkSession.builder.master(chosen), settings(chosen, given, log), log)
 
 
+@contextmanager
+def unlogged() -> Generator[None]:
+    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
 def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> dict[str, str]:
     """All settings of a new session: ours, and before them the user's.
 

@@ -15,6 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script, scans
+from watersmeet.spark.session import unlogged
 
 VALUE_FORMAT = "value.format"
 """Our own option: how the column ``value`` of a record is encoded. All other options are Spark's."""
@@ -64,18 +65,31 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
     options = {key: value for key, value in source.options.items() if key.lower() != VALUE_FORMAT}
     decoded = {key.lower(): value for key, value in source.options.items()}.get(VALUE_FORMAT)
     try:
-        if decoded is None:
-            return _select(_load(spark, source, options), source)
-        return _decoded(script, source, _load(spark, source, options, as_declared=False), decoded)
+        with unlogged():
+            if decoded is None:
+                return _select(_load(spark, source, options), source)
+            return _decoded(script, source, _load(spark, source, options, as_declared=False), decoded)
     except WatersmeetError:
         raise
-    except PySparkException as error:
+    except Exception as error:
+        if not isinstance(error, PySparkException) and not is_unknown_format(error):
+            raise
         raise _refusal(script, source.format, source, error) from error
 
 
 def ddl(source: Source) -> str:
     """The columns of a source as Spark reads a schema."""
     return ", ".join(f"{quote(f.name)} {f.type}{'' if f.nullable else ' NOT NULL'}" for f in source.fields)
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says, without the plan and the SQLSTATE that follow."""
+    return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
+
+
+def is_unknown_format(error: Exception) -> bool:
+    """Whether Spark does not know a format; it says so in errors of several classes, one of them plain Java."""
+    return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
 
 
 def _load(spark: SparkSession, source: Source, options: Mapping[str, str], *, as_declared: bool = True) -> DataFrame:
@@ -140,11 +154,10 @@ def _check_path(script: Script, source: Source) -> None:
         raise refuse("PATH_NOT_FOUND", script.place(source.span), source=source.name, path=path)
 
 
-def _refusal(script: Script, format_: str, source: Source, error: PySparkException) -> WatersmeetError:
+def _refusal(script: Script, format_: str, source: Source, error: Exception) -> WatersmeetError:
     place = script.place(source.span)
-    text = str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
-    if "DATA_SOURCE_NOT_FOUND" in text or "Failed to find" in text:
+    if is_unknown_format(error):
         hint = f"{did_you_mean(format_, FORMATS)} A format of another package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
     hint = "correct the options; they are Spark's own for this format."
-    return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=text, hint=hint)
+    return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -10,11 +10,12 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, refuse
-from watersmeet.physical import DeclaredTypes, sources_of
+from watersmeet.physical import DeclaredTypes, scans_of, sources_of
 from watersmeet.physical.types import normalised
-from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedScan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
+from watersmeet.spark.session import unlogged
 
 
 class SparkTypes:
@@ -25,9 +26,9 @@ class SparkTypes:
     ) -> None:
         sources = sources_of(query.relation)
         fields = [
-            StructField(f"{alias}.{field.name}", field.dataType, field.nullable)
-            for alias, source in sources.items()
-            for field in schemas[source.name]
+            StructField(f"{scan.alias}.{name}", field.dataType, field.nullable)
+            for scan in scans_of(query.relation)
+            for name, field in _fields(scan, schemas)
         ]
         self.script = script
         self.declared = DeclaredTypes(sources)
@@ -48,10 +49,21 @@ class SparkTypes:
 
     def _type(self, sql: str, span: Span, shown: str) -> str:
         try:
-            return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+            with unlogged():
+                return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
         except AnalysisException as error:
             place: Place | None = self.script.place(span)
             raise refuse("TYPE_MISMATCH", place, expression=shown, reason=_first_line(error), hint=_HINT) from error
+
+
+def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[tuple[str, StructField]]:
+    """The columns of a source with their types; those of a union have the types of its first part."""
+    if not scan.parts:
+        yield from ((field.name, field) for field in schemas[scan.source.name])
+        return
+    found = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
+    for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=True):
+        yield mine.name, found[first.name.lower()]
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."

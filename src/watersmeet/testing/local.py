@@ -15,14 +15,15 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.joins.condition import evaluate, holds
 from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.operator import Marks, Report
+from watersmeet.joins.operator import NOW, Marks, Report
 from watersmeet.joins.reference import Reference
 from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.runs import as_int64
-from watersmeet.physical import Computed, JoinPlan, PortPlan, QueryPlan, RelationPlan, ScanPlan
+from watersmeet.physical import Computed, JoinPlan, Lag, PortPlan, QueryPlan, RelationPlan, ScanPlan
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
@@ -43,6 +44,21 @@ class Stepped:
     marks: Marks
     late: tuple[tuple[int, pa.Table], ...] = ()
     report: Report = field(default_factory=Report)
+
+
+PART = "#part"
+
+
+def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> pa.Table:
+    """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
+    names = [f"{plan.alias}.{column}" for column in plan.columns]
+    if not plan.parts:
+        return arrivals[plan.source.name].select(list(plan.columns)).rename_columns(names)
+    positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
+    parts = [arrivals[part.name].select(positions).rename_columns(names) for part in plan.parts]
+    return pa.concat_tables(
+        [t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts)]
+    )
 
 
 class LocalQuery:
@@ -68,15 +84,16 @@ class LocalQuery:
 
     def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
         if isinstance(plan, ScanPlan):
-            table = arrivals[plan.source.name].select(list(plan.columns))
-            return Stepped(table.rename_columns([f"{plan.alias}.{c}" for c in plan.columns]), {})
+            return Stepped(_scanned(plan, arrivals), {})
         inputs = [self._relation(port.input, arrivals, marks) for port in plan.ports]
-        folded = dict[str, int]()
+        folded = {NOW: marks[NOW]} if NOW in marks else dict[str, int]()
+        ends = {lag.column for port in plan.ports for lag in port.lags if lag.part is not None and lag.column in marks}
+        folded |= {column: marks[column] for column in ends}
         tables: dict[int, pa.Table] = {}
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
             folded |= side.marks
-            for column, lag in port.lags:
-                folded |= _marks(column, lag, side.rows, marks)
+            for lag in port.lags:
+                folded |= _marks(lag, side.rows, marks)
             tables[number] = _prepared(port, side.rows)
         return self._meet(plan, tables, folded)
 
@@ -101,13 +118,15 @@ class LocalQuery:
         return Stepped(_where(joined, plan.after), report.watermarks, shown, report)
 
 
-def _marks(column: str, lag: int, rows: pa.Table, outside: Marks) -> dict[str, int]:
+def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
     """The mark of a column: its latest time less the lag, or what comes from outside if that is later."""
-    found = [outside[column]] if column in outside else []
-    times = rows.column(column).drop_null().combine_chunks()
+    found = [outside[lag.column]] if lag.column in outside and lag.part is None else []
+    if lag.part is not None:
+        rows = rows.filter(pc.equal(rows.column(PART), lag.part))
+    times = rows.column(lag.column).drop_null().combine_chunks()
     if len(times):
-        found.append(int(as_int64(times).max()) - lag)
-    return {column: max(found)} if found else {}
+        found.append(int(as_int64(times).max()) - lag.lag)
+    return {lag.mark: max(found)} if found else {}
 
 
 def _prepared(port: PortPlan, rows: pa.Table) -> pa.Table:

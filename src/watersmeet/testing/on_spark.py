@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.operator import Marks, Report
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.build import Built, build
@@ -37,7 +38,7 @@ class SparkQuery:
             (folder / "in" / name).mkdir(parents=True)
         frames = {s.name: self._reader(spark, ddl(s), s.name) for s in script.sources}
         marks = self._reader(spark, MARKS_SCHEMA, "#marks")
-        (self.built,) = build(spark, script, frames, marks=marks, late="kept")
+        (self.built,) = build(spark, script, frames, marks=marks, late="kept", clock="marks")
 
     def _reader(self, spark: SparkSession, schema: str, name: str) -> DataFrame:
         return spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(self.folder / "in" / name))
@@ -76,9 +77,9 @@ class SparkQuery:
 def collected(built: Built, records: DataFrame) -> Stepped:
     """What one batch of records of the last join holds: rows, late rows, numbers."""
     compiler, met = built.compiler, replace(built.compiled.joins[-1], records=records)
-    rows = compiler.projected(built.plan, compiler.joined(met, feeds_join=False)).toArrow()
+    rows = compiler.projected(built.plan, compiler.joined(met)).toArrow()
     rest: list[Any] = records.where(F.col("kind") != ROWS).collect()
-    late = tuple((r["port"], from_blobs([r["blob"]])) for r in rest if r["kind"] == LATE)
+    late = tuple((r["port"] or 0, _row(from_blobs([r["blob"]]))) for r in rest if r["kind"] == LATE)
     reports = [r for r in rest if r["kind"] == REPORT]
     state = (sum(r["state_left"] for r in reports), sum(r["state_right"] for r in reports))
     marks: dict[str, int] = {}
@@ -86,3 +87,8 @@ def collected(built: Built, records: DataFrame) -> Stepped:
         for column, mark in json.loads(report["watermarks"]).items():
             marks[column] = min(mark, marks.get(column, mark))
     return Stepped(rows, marks, late, Report(state=state, watermarks=marks))
+
+
+def _row(late: pa.Table) -> pa.Table:
+    """A late row without what is told of its lateness."""
+    return late.drop_columns([LATE_COLUMN, LATE_BY])

@@ -1,0 +1,78 @@
+"""Amounts, expressions and kinds of join as people write them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from watersmeet.catalog import Amount
+from watersmeet.duration import format_duration
+from watersmeet.plan.expressions import Expr, Reference, quote
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
+
+_STRENGTH = {"or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "cast": 8}
+_COMPARED = 4
+_LEAF = 8
+
+
+def amount_in_words(amount: Amount) -> str:
+    """An amount of time as people read it.
+
+    >>> amount_in_words(Amount(5_000_000, is_interval=True)), amount_in_words(Amount(5, is_interval=False))
+    ('5 s', '5')
+    """
+    return format_duration(amount.value) if amount.is_interval else str(amount.value)
+
+
+def expression_in_words(expr: Expr) -> str:
+    """An expression as people write it: no brackets or backticks that are not needed.
+
+    >>> from watersmeet.plan.expressions import column
+    >>> later = Expr("+", (column(("d", "t")), Expr("literal", text="5")))
+    >>> expression_in_words(Expr(">=", (column(("o", "t")), later)))
+    'o.t >= d.t + 5'
+    """
+    if not expr.args:
+        return expr.map_references(_flattened).sql(lambda ref: ref.name)
+    if expr.op == "not" and expr.args[0].op == "is_null":
+        return f"{_bracketed(expr.args[0].args[0], _COMPARED + 1)} IS NOT NULL"
+    own = _STRENGTH.get(expr.op, _COMPARED)
+    # Operators of one strength are read from the left, so what stands on the right keeps its brackets.
+    texts = [_bracketed(arg, own + (i > 0 and own >= _COMPARED)) for i, arg in enumerate(expr.args)]
+    match expr.op:
+        case "cast":
+            return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
+        case "not":
+            return f"NOT {texts[0]}"
+        case "negate":
+            # Two signs side by side would begin a comment.
+            return f"-{_bracketed(expr.args[0], _LEAF)}"
+        case "is_null":
+            return f"{_bracketed(expr.args[0], _COMPARED + 1)} IS NULL"
+        case _:
+            return f" {expr.op.upper()} ".join(texts)
+
+
+def _bracketed(expr: Expr, needed: int) -> str:
+    strength = _STRENGTH.get(expr.op, _COMPARED) if expr.args else _LEAF
+    text = expression_in_words(expr)
+    return f"({text})" if strength < needed else text
+
+
+def _flattened(ref: Reference) -> Reference:
+    parts = (ref.source, ref.name, *ref.path) if ref.source else ref.parts
+    return replace(ref, name=".".join(word(part) for part in parts), path=())
+
+
+def word(name: str) -> str:
+    """A name as people write it: in backticks only where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+
+
+def kind_in_words(kind: JoinKind) -> str:
+    """A kind of join as it is written before JOIN.
+
+    >>> kind_in_words("full"), kind_in_words("semi")
+    ('FULL', 'LEFT SEMI')
+    """
+    return f"LEFT {kind.upper()}" if kind in LEFT_ONLY else kind.upper()

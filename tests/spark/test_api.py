@@ -1,0 +1,230 @@
+"""`ws.join`, `ws.sql` and `ws.explain` on DataFrames: batches give the complete answer, streams the same in time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.spark.frames import add_file, all_rows, end_of_input, rows_of, run_all, streamed
+
+import watersmeet as ws
+
+pytestmark = pytest.mark.spark
+
+LEFT = "id INT, day STRING, t TIMESTAMP, a INT"
+RIGHT = "id INT, day STRING, t TIMESTAMP, b INT"
+
+
+def rows(spark: SparkSession, schema: str, *values: tuple[int | None, int | None, int]) -> DataFrame:
+    """Rows of (id, minute, value); the day is that of the minute, the time is past noon by it."""
+    named = "id, minute, v"
+    if not values:
+        return spark.createDataFrame([], schema)
+    listed = ", ".join("(" + ", ".join("NULL" if v is None else str(v) for v in row) + ")" for row in values)
+    moment = "TIMESTAMP'2024-01-01 12:00:00Z' + make_dt_interval(0, 0, minute)"
+    select = f"SELECT INT(id), 'd' || INT(minute / 60) AS day, {moment} AS t, INT(v) AS {schema[-5]}"
+    return spark.sql(f"{select} FROM VALUES {listed} AS r({named})")
+
+
+def own_join(left: DataFrame, right: DataFrame, how: str, *, extra: str = "true") -> DataFrame:
+    """Spark's own batch join within 10 minutes."""
+    bound = "right.t BETWEEN left.t - INTERVAL 10 MINUTES AND left.t + INTERVAL 10 MINUTES"
+    return left.alias("left").join(right.alias("right"), F.expr(f"left.id = right.id AND {bound} AND {extra}"), how)
+
+
+def both(spark: SparkSession) -> tuple[DataFrame, DataFrame]:
+    left = rows(spark, LEFT, (1, 0, 10), (1, 20, 11), (2, 1, 12), (3, 2, 13), (None, 3, 14), (4, 59, 15), (4, None, 16))
+    right = rows(spark, RIGHT, (1, 10, 20), (1, 9, 21), (2, 30, 22), (5, 3, 23), (None, 3, 24), (4, 61, 25))
+    return left, right
+
+
+ON = "left.id = right.id"
+TIMES = {"left_time": "t", "right_time": "t"}
+
+SPELLINGS = (
+    "inner",
+    "left",
+    "leftouter",
+    "left_outer",
+    "RIGHT",
+    "right_outer",
+    "rightouter",
+    "full",
+    "outer",
+    "fullouter",
+    "Full_Outer",
+)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_batches_give_the_complete_answer(spark: SparkSession, how: str) -> None:
+    left, right = both(spark)
+    assert rows_of(ws.join(left, right, ON, within="10 minutes", how=how, **TIMES)) == rows_of(
+        own_join(left, right, how)
+    )
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
+def test_kinds_are_spelled_as_in_spark(spark: SparkSession, how: str) -> None:
+    left, right = both(spark)
+    shown = ws.explain(left, right, ON, within="10 minutes", how=how, **TIMES)
+    kind = "INNER" if how == "inner" else how.lower().replace("outer", "").strip("_").upper() or "FULL"
+    assert f"{kind} JOIN" in shown
+    padded = [f.nullable for f in ws.join(left, right, ON, within="10 minutes", how=how, **TIMES).schema]
+    assert len(padded) == 8
+
+
+def test_names_of_common_columns_stand_for_equality(spark: SparkSession) -> None:
+    left, right = both(spark)
+    joined = ws.join(left, right, "id", within="10 minutes", how="full", **TIMES)
+    expected = own_join(left, right, "full").selectExpr(
+        "coalesce(left.id, right.id)", "left.day", "left.t", "a", "right.day", "right.t", "b"
+    )
+    assert joined.columns == ["id", "left_day", "left_t", "a", "right_day", "right_t", "b"]
+    assert rows_of(joined) == rows_of(expected)
+
+    joined = ws.join(left, right, ["id", "day"], within="10 minutes", how="left", **TIMES)
+    expected = own_join(left, right, "left", extra="left.day = right.day").selectExpr(
+        "left.id", "left.day", "left.t", "a", "right.t", "b"
+    )
+    assert joined.columns == ["id", "day", "left_t", "a", "right_t", "b"]
+    assert rows_of(joined) == rows_of(expected)
+
+
+@pytest.mark.parametrize("how", ["left", "full"])
+@pytest.mark.parametrize("empty", ["left", "right", "both"])
+def test_an_empty_side_meets_nothing(spark: SparkSession, empty: str, how: str) -> None:
+    left, right = both(spark)
+    left = left if empty == "right" else rows(spark, LEFT)
+    right = right if empty == "left" else rows(spark, RIGHT)
+    assert rows_of(ws.join(left, right, ON, within="10 minutes", how=how, **TIMES)) == rows_of(
+        own_join(left, right, how)
+    )
+
+
+def test_one_row_on_each_side(spark: SparkSession) -> None:
+    left, right = rows(spark, LEFT, (1, 0, 10)), rows(spark, RIGHT, (1, 10, 20))
+    assert ws.join(left, right, ON, within="10 minutes", **TIMES).count() == 1
+    assert ws.join(left, right, ON, within="599 seconds", **TIMES).count() == 0
+
+
+@pytest.mark.parametrize(("keys", "size", "within"), [(1, 600, "20 seconds"), (20_000, 100_000, "10 minutes")])
+def test_one_key_or_many_give_what_spark_gives(spark: SparkSession, keys: int, size: int, within: str) -> None:
+    moment = "timestamp_seconds(1700000000 + pmod(xxhash64(id, {seed}), 3600)) AS t"
+    left, right = (
+        spark.range(size).selectExpr(f"pmod(xxhash64(id), {keys}) AS k", moment.format(seed=seed), "id AS n")
+        for seed in (1, 2)
+    )
+    joined = ws.join(left, right, "left.k = right.k", within=within, how="full", **TIMES)
+    bound = f"right.t BETWEEN left.t - INTERVAL {within} AND left.t + INTERVAL {within}"
+    own = left.alias("left").join(right.alias("right"), F.expr(f"left.k = right.k AND {bound}"), "full")
+    sums = "count(*)", "count(left_n)", "count(right_n)", "sum(xxhash64(left_n, left_t, right_n, right_t) % 1000000007)"
+    names = ["left_k", "left_t", "left_n", "right_k", "right_t", "right_n"]
+    assert joined.columns == names
+    found = joined.selectExpr(*sums).first()
+    assert found == own.toDF(*names).selectExpr(*sums).first()
+    assert found is not None and found[0] > size
+
+
+def test_streams_with_spark_watermarks_give_the_answer_of_batches(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = both(spark)
+    lefts = streamed(tmp_path / "l", [left.where("a < 13"), left.where("a >= 13")]).withWatermark("t", "3 hours")
+    rights = streamed(tmp_path / "r", [right]).withWatermark("t", "3 hours")
+    marks = end_of_input(spark, tmp_path / "m", batch=1)
+    joined = ws.join(lefts, rights, ON, within="10 minutes", how="full", marks=marks)
+    assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, "full"))
+
+
+def test_unmatched_rows_come_with_the_watermark_that_expires_them(spark: SparkSession, tmp_path: Path) -> None:
+    lefts = streamed(
+        tmp_path / "l",
+        [rows(spark, LEFT, (1, 0, 10), (2, 5, 11)), rows(spark, LEFT, (3, 40, 12)), rows(spark, LEFT, (3, 41, 13))],
+    )
+    rights = streamed(
+        tmp_path / "r",
+        [rows(spark, RIGHT, (2, 6, 20)), rows(spark, RIGHT, (9, 12, 21)), rows(spark, RIGHT, (9, 17, 22))],
+    )
+    joined = ws.join(
+        lefts, rights, ON, within="10 minutes", how="left",
+        left_time="t", left_lag="1 minute", right_time="t", right_lag="2 minutes",
+    ).select("a", "b")  # fmt: skip
+    found = run_all(joined, tmp_path / "checkpoint")
+    # The mark of the right is 4, then 10, then 15 minutes. The row of minute 0 lives to minute 10 and may still be met
+    # at 10.
+    assert [[tuple(row) for row in batch] for batch in found] == [[(11, 20)], [], [(10, None)]]
+
+    add_file(tmp_path / "r", rows(spark, RIGHT, (3, 53, 23)))
+    add_file(tmp_path / "r", rows(spark, RIGHT, (1, 3, 24), (3, 51, 25)))
+    found = run_all(joined, tmp_path / "checkpoint")
+    assert [[tuple(row) for row in batch] for batch in found] == [[(12, None)], [(13, 25)]], (
+        "the row of minute 3 is late"
+    )
+
+
+SQL = """
+SELECT STREAM l.id AS id, upper(l.day) AS day, r.b + 1 AS next, concat_ws('-', l.a, r.b) AS both
+FROM l LEFT JOIN r WITHIN 10 MINUTES ON l.id = r.id
+WHERE l.a < 100 AND l.day <> 'd9'
+"""
+
+
+def test_sql_over_frames(spark: SparkSession, tmp_path: Path) -> None:
+    left, right = both(spark)
+    own = (
+        own_join(left, right, "left")
+        .where("left.day <> 'd9'")
+        .selectExpr("left.id", "upper(left.day)", "b + 1", "concat_ws('-', a, b)")
+    )
+    found = ws.sql(SQL, l=left.withWatermark("t", "1 hour"), r=right.withWatermark("t", "1 hour"))
+    assert found.columns == ["id", "day", "next", "both"]
+    assert rows_of(found) == rows_of(own)
+
+    streams = {"l": streamed(tmp_path / "l", [left]), "r": streamed(tmp_path / "r", [right])}
+    timed = {name: stream.withWatermark("t", "1 hour") for name, stream in streams.items()}
+    found = ws.sql(SQL, marks=end_of_input(spark, tmp_path / "m", "l.t", "r.t"), **timed)
+    assert all_rows(found, tmp_path / "checkpoint") == rows_of(own)
+
+
+@pytest.mark.parametrize(
+    "where", ["o.a > 11", "d.b IS NULL", "d.b > 20 OR o.a = 12", "o.a > 10 AND d.b < 22", "o.a + d.b > 31"]
+)
+def test_where_filters_the_result_of_a_join(spark: SparkSession, where: str) -> None:
+    left, right = both(spark)
+    text = (
+        f"SELECT STREAM o.a, d.b FROM orders o FULL JOIN deliveries AS d WITHIN 10 MINUTES ON o.id = d.id WHERE {where}"
+    )
+    frames = {"orders": left.withWatermark("t", "0 seconds"), "deliveries": right.withWatermark("t", "0 seconds")}
+    own = own_join(left, right, "full").select("a", "b").where(where.replace("o.", "").replace("d.", ""))
+    assert rows_of(ws.sql(text, **frames)) == rows_of(own)
+
+
+def test_rows_that_where_drops_still_move_the_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    lefts = streamed(tmp_path / "l", [rows(spark, LEFT, (1, 0, 10)), rows(spark, LEFT, (1, 60, 999))])
+    rights = streamed(tmp_path / "r", [rows(spark, RIGHT, (2, 0, 20)), rows(spark, RIGHT, (1, 60, 999))])
+    joined = ws.sql(
+        "SELECT STREAM l.a, r.b FROM l FULL JOIN r WITHIN 10m ON l.id = r.id AND r.b < 100"
+        " WHERE l.a < 100 OR l.a IS NULL",
+        l=lefts.withWatermark("t", "0 seconds"), r=rights.withWatermark("t", "0 seconds"),
+    )  # fmt: skip
+    found = run_all(joined, tmp_path / "checkpoint")
+    assert [sorted(map(str, map(tuple, batch))) for batch in found[:2]] == [
+        [],
+        ["(10, None)", "(None, 20)", "(None, 999)"],
+    ]
+
+    joined = ws.sql(
+        "SELECT STREAM l.a, r.b FROM l LEFT JOIN r WITHIN 10m ON l.id = r.id AND r.b < 100 WHERE l.a < 100",
+        l=lefts.withWatermark("t", "0 seconds"), r=rights.withWatermark("t", "0 seconds"),
+    )  # fmt: skip
+    assert [[tuple(row) for row in batch] for batch in run_all(joined, tmp_path / "second")[:2]] == [[], [(10, None)]]
+
+
+def test_explain_tells_how_a_call_would_run(spark: SparkSession) -> None:
+    left, right = both(spark)
+    shown = ws.explain(left, right, ON, within="10 minutes", how="left", left_lag="1 minute", **TIMES)
+    for part in ("LEFT JOIN", "left.id = right.id", "10 min", "interval join"):
+        assert part in shown
+    named = {"l": left.withWatermark("t", "1 hour"), "r": right.withWatermark("t", "1 hour")}
+    assert "LEFT JOIN" in ws.explain(SQL, **named)

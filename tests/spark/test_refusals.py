@@ -1,0 +1,303 @@
+"""What cannot run is refused through the catalogue, before anything is written or started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.frames import run_all, streamed
+
+import watersmeet as ws
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.spark.run import Trigger, run_script
+from watersmeet.spark.session import session
+
+pytestmark = pytest.mark.spark
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+SCHEMA = "id INT, t TIMESTAMP, v INT, name STRING, m MAP<STRING, INT>, bag STRUCT<a: INT>"
+ON = "left.id = right.id"
+
+
+@pytest.fixture
+def batch(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([], SCHEMA)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> DataFrame:
+    (tmp_path / "in").mkdir()
+    return spark.readStream.schema(SCHEMA).json(str(tmp_path / "in")).withWatermark("t", "1 minute")
+
+
+def refused(call: Callable[[], object]) -> list[Refusal]:
+    """What a call is refused for."""
+    with pytest.raises(WatersmeetError) as raised:
+        call()
+    return list(raised.value.refusals)
+
+
+def run(spark: SparkSession, text: str, folder: Path, trigger: Trigger = "available_now") -> None:
+    """Run a script that keeps its checkpoints in that folder."""
+    run_script(read_script(text), spark=spark, storage=folder / "storage", trigger=trigger)
+
+
+def conditions(call: Callable[[], object]) -> list[str]:
+    return [refusal.condition for refusal in refused(call)]
+
+
+@contextmanager
+def conf(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    """Another setting of the session, for a while."""
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
+def test_a_stream_and_a_batch_do_not_mix(stream: DataFrame, batch: DataFrame) -> None:
+    (found,) = refused(lambda: ws.join(stream, batch, ON, within="1 hour", right_time="t"))
+    assert (found.condition, found.parameters) == ("MIXED_INPUT", {"stream": "`left`", "batch": "`right`"})
+
+
+def test_the_in_memory_state_store_is_refused_for_streams_only(
+    spark: SparkSession, stream: DataFrame, batch: DataFrame
+) -> None:
+    provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+    with conf(spark, PROVIDER, provider):
+        (found,) = refused(lambda: ws.join(stream, stream, ON, within="1 hour"))
+        assert found.condition == "STATE_STORE_PROVIDER"
+        assert "HDFSBackedStateStoreProvider" in found.message and PROVIDER in found.hint
+
+
+def test_a_frame_that_is_not_as_declared(stream: DataFrame) -> None:
+    text = """CREATE STREAM l (id BIGINT, t TIMESTAMP, gone INT, WATERMARK FOR t AS t - INTERVAL 1 MINUTE);
+    SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id"""
+    (found,) = refused(lambda: ws.sql(text, l=stream, r=stream))
+    assert found.condition == "SCHEMA_MISMATCH"
+    assert found.parameters["difference"] == "`id` is INT, declared BIGINT, `gone` is missing"
+    assert found.place is not None and found.place.line == 1
+
+
+def test_a_frame_as_declared_is_taken(stream: DataFrame) -> None:
+    text = """CREATE STREAM l (ID INT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 1 MINUTE);
+    SELECT STREAM l.id, r.v FROM l JOIN r WITHIN 1h ON l.id = r.id"""
+    assert ws.sql(text, l=stream, r=stream).isStreaming
+
+
+def test_a_source_without_rows(stream: DataFrame) -> None:
+    text = """CREATE STREAM l (id INT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 1 MINUTE);
+    SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id"""
+    assert conditions(lambda: ws.sql(text, r=stream)) == ["MISSING_FRAME"]
+
+
+def test_no_query_and_too_many(stream: DataFrame) -> None:
+    one = "SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id;"
+    assert conditions(lambda: ws.sql("SET watersmeet.shards = 2;", l=stream)) == ["NO_QUERY"]
+    (found,) = refused(lambda: ws.sql(f"{one}\n{one}", l=stream, r=stream))
+    assert (found.condition, found.place and found.place.line) == ("NOT_ONE_QUERY", 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        ({"how": "cross"}, "how"),
+        ({"within": "soon"}, "within"),
+        ({"within": "1 month"}, "within"),
+        ({"left_lag": "-", "left_time": "t"}, "left_lag"),
+        ({"shards": 0}, "shards"),
+    ],
+)
+def test_arguments_without_meaning(stream: DataFrame, arguments: dict[str, object], argument: str) -> None:
+    (found,) = refused(lambda: ws.join(stream, stream, ON, **{"within": "1 hour", **arguments}))  # type: ignore[arg-type]
+    assert (found.condition, found.parameters["argument"]) == ("WRONG_ARGUMENT", argument)
+    assert found.hint
+
+
+def test_explain_needs_two_sides(stream: DataFrame) -> None:
+    assert conditions(lambda: ws.explain(stream)) == ["WRONG_ARGUMENT"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "condition"),
+    [
+        ({"on": "left.id = right.nope", "within": "1 hour"}, "UNKNOWN_COLUMN"),
+        ({"on": "nope", "within": "1 hour"}, "UNKNOWN_COLUMN"),
+        ({"on": ["id", "nope"], "within": "1 hour"}, "UNKNOWN_COLUMN"),
+        ({"on": "left.id =", "within": "1 hour"}, "SYNTAX_ERROR"),
+        ({"on": ON}, "UNBOUNDED_STATE"),
+        ({"on": ON, "within": "1 hour", "left_time": "nope"}, "UNKNOWN_COLUMN"),
+        ({"on": ON, "within": "1 hour", "left_time": "name"}, "WRONG_EVENT_TIME"),
+        ({"on": ON, "within": 5}, "WRONG_TIME_UNIT"),
+    ],
+)
+def test_joins_that_make_no_sense(stream: DataFrame, arguments: dict[str, object], condition: str) -> None:
+    assert conditions(lambda: ws.join(stream, stream, **arguments))[0] == condition  # type: ignore[arg-type]
+
+
+def test_a_side_without_a_watermark(spark: SparkSession, stream: DataFrame, tmp_path: Path) -> None:
+    bare = spark.readStream.schema(SCHEMA).json(str(tmp_path / "in"))
+    assert conditions(lambda: ws.join(stream, bare, ON, within="1 hour")) == ["MISSING_WATERMARK"]
+
+
+def test_types_that_do_not_fit_are_all_shown_at_their_places(
+    stream: DataFrame, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = """SELECT STREAM l.id + l.m AS sum, nosuch(l.v)
+FROM l LEFT JOIN r WITHIN 1h
+ON l.id = r.id AND l.m = 3
+WHERE r.bag > 1"""
+    found = refused(lambda: ws.sql(text, l=stream, r=stream))
+    assert [f.condition for f in found] == ["TYPE_MISMATCH"] * 4
+    assert sorted(f.place.line for f in found if f.place) == [1, 1, 3, 4]
+    assert all("\n" not in f.message and "SQLSTATE" not in f.message for f in found)
+    assert "stacktrace" not in capfd.readouterr().err, "Spark's own log of what we report is not shown"
+
+
+@pytest.mark.parametrize("condition", ["left.m = right.m", "left.bag < right.bag"])
+def test_conditions_that_only_spark_could_compare(batch: DataFrame, condition: str) -> None:
+    on = f"{ON} AND NOT ({condition})"
+    (found,) = refused(lambda: ws.join(batch, batch, on, within="1 hour", how="left", left_time="t", right_time="t"))
+    assert found.condition in {"UNSUPPORTED_CONDITION", "TYPE_MISMATCH"}
+    assert found.place is not None and found.place.text[found.place.start :]
+
+
+def test_a_type_that_arrow_does_not_know(spark: SparkSession) -> None:
+    frame = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01' AS t, INTERVAL '1-2' YEAR TO MONTH AS age")
+    found = refused(lambda: ws.join(frame, frame, ON, within="1 hour", left_time="t", right_time="t"))
+    assert [refusal.condition for refusal in found] == ["UNSUPPORTED_TYPE"] * 2
+    assert [refusal.parameters["column"] for refusal in found] == ["left.age", "right.age"]
+    assert ws.sql("SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id", l=frame, r=frame).columns == ["id"]
+
+
+STREAM = "CREATE STREAM {name} (id INT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 1 MINUTE) USING {using};\n"
+PARQUET = "parquet OPTIONS (path '{out}')"
+QUERY = "INSERT INTO out SELECT STREAM l.id FROM l JOIN r WITHIN 1h ON l.id = r.id;\n"
+
+
+def script(folder: Path, left: str, sink: str = PARQUET, query: str = QUERY) -> str:
+    """A script whose left source or sink is wrong."""
+    right = f"json OPTIONS (path '{folder}/in')"
+    made = STREAM.format(name="l", using=left) + STREAM.format(name="r", using=right)
+    return made + f"CREATE SINK out USING {sink.format(out=folder / 'out')};\n" + query
+
+
+WRONG_SCRIPTS = {
+    "a path that is not there": ("json OPTIONS (path '{folder}/none')", None, "PATH_NOT_FOUND", 1),
+    "a format that is not there": ("jsno OPTIONS (path '{folder}/in')", None, "UNKNOWN_FORMAT", 1),
+    "a format of another package": ("kafka OPTIONS (subscribe 'a')", None, "UNKNOWN_FORMAT", 1),
+    "no path at all": ("json", None, "WRONG_OPTION", 1),
+    "a wrong option": ("rate OPTIONS (rowsPerSecond 'many')", None, "WRONG_OPTION", 1),
+    "columns that the source has not": ("rate", None, "WRONG_OPTION", 1),
+    "an encoding that is not there": ("text OPTIONS (path '{folder}/in', value.format 'xml')", None, "WRONG_OPTION", 1),
+    "no rows": ("", None, "MISSING_FRAME", 1),
+    "a sink format that is not there": ("json OPTIONS (path '{folder}/in')", "praquet", "UNKNOWN_FORMAT", 3),
+    "a sink without a path": ("json OPTIONS (path '{folder}/in')", "parquet", "WRONG_OPTION", 3),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_SCRIPTS)
+def test_scripts_that_cannot_run_leave_nothing(spark: SparkSession, tmp_path: Path, wrong: str) -> None:
+    left, sink, condition, line = WRONG_SCRIPTS[wrong]
+    (tmp_path / "in").mkdir()
+    text = script(tmp_path, left.format(folder=tmp_path), sink or "parquet OPTIONS (path '{out}')").replace(
+        " USING ;", ";"
+    )
+    (found,) = refused(lambda: run(spark, text, tmp_path))
+    assert (found.condition, found.place and found.place.line) == (condition, line)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert spark.streams.active == []
+
+
+def test_all_refusals_of_a_script_come_together(spark: SparkSession, tmp_path: Path) -> None:
+    text = script(
+        tmp_path,
+        f"json OPTIONS (path '{tmp_path}/none')",
+        query=QUERY.replace("l.id FROM", "l.nope FROM").replace("out", "otu"),
+    )
+    assert sorted(conditions(lambda: run(spark, text, tmp_path))) == [
+        "PATH_NOT_FOUND",
+        "PATH_NOT_FOUND",
+        "UNKNOWN_COLUMN",
+        "UNKNOWN_SINK",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_if_one_query_does_not_start_none_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    second = "CREATE SINK nowhere USING parquet;\n" + QUERY.replace("out", "nowhere")
+    text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')") + second
+    assert conditions(lambda: run(spark, text, tmp_path, "continuous")) == ["WRONG_OPTION"]
+    assert spark.streams.active == []
+
+
+def test_a_script_without_a_query(spark: SparkSession, tmp_path: Path) -> None:
+    text = "SET watersmeet.shards = 2;"
+    assert conditions(lambda: run(spark, text, tmp_path, "end")) == ["NO_QUERY"]
+
+
+def test_a_setting_that_only_a_new_session_takes(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    text = "SET spark.sql.warehouse.dir = '/nowhere';\n" + script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
+    (found,) = refused(lambda: run(spark, text, tmp_path, "end"))
+    assert (found.condition, found.place and found.place.line) == ("WRONG_ARGUMENT", 1)
+    assert "--conf spark.sql.warehouse.dir" in found.hint
+
+
+def test_a_checkpoint_of_another_query_is_refused_before_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    row = {"id": 1, "t": "2024-01-01T12:00:00Z"}
+    (tmp_path / "in" / "1.json").write_text(json.dumps(row) + "\n")
+    text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
+    run(spark, text, tmp_path)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    for was, becomes in (("1h", "2h"), ("l.id FROM", "r.id FROM"), ("l.id = r.id", "l.id + 1 = r.id")):
+        (found,) = refused(partial(run, spark, text.replace(was, becomes), tmp_path, "end"))
+        assert found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
+        assert str(tmp_path / "storage" / "checkpoints" / "out") in found.message
+        assert found.parameters["difference"].startswith("it had `")
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+    run(spark, text + "\n-- a comment", tmp_path)
+
+
+def test_a_checkpoint_of_another_join_fails_with_our_message(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
+    one = streamed(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
+    two = streamed(tmp_path / "r", [rows]).withWatermark("t", "1 minute")
+    run_all(ws.join(one, two, ON, within="1 hour"), tmp_path / "checkpoint")
+    for name in ("l", "r"):
+        streamed(tmp_path / name, [rows])
+    with pytest.raises(StreamingQueryException, match="CHECKPOINT_OF_ANOTHER_QUERY") as failed:
+        run_all(ws.join(one, two, ON, within="2 hours"), tmp_path / "checkpoint")
+    assert "give the changed query a checkpoint of its own" in str(failed.value)
+    assert [
+        len(found) for found in run_all(ws.join(one, two, ON, within="1 hour"), tmp_path / "checkpoint") if found
+    ] == [3]
+
+
+def test_a_query_that_fails_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text(json.dumps({"id": 0, "t": "2024-01-01T12:00:00Z"}) + "\n")
+    query = QUERY.replace("l.id FROM", "1 / l.id AS x FROM")
+    text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')", query=query)
+    (found,) = refused(lambda: run(spark, text, tmp_path))
+    assert found.condition == "QUERY_FAILED"
+    assert "DIVIDE_BY_ZERO" in found.message and "\n" not in found.message
+    assert spark.streams.active == []
+
+
+def test_without_pyspark_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("watersmeet.spark.session.find_spec", lambda name: None)
+    (found,) = refused(session)
+    assert found.condition == "SPARK_NOT_INSTALLED"
+    assert "watersmeet[spark]" in found.hint

@@ -1,0 +1,305 @@
+"""Types are exact: every Spark type passes a join unchanged, and keys and conditions compare as Spark compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_of
+
+import watersmeet as ws
+
+pytestmark = pytest.mark.spark
+
+VALUES = {
+    "tiny": ("TINYINT", "CAST(-128 AS TINYINT)", "CAST(127 AS TINYINT)"),
+    "small": ("SMALLINT", "CAST(-32768 AS SMALLINT)", "CAST(7 AS SMALLINT)"),
+    "whole": ("INT", "-2147483647", "0"),
+    "big": ("BIGINT", "9007199254740993", "-9223372036854775807"),
+    "single": ("FLOAT", "CAST('NaN' AS FLOAT)", "CAST('-0.0' AS FLOAT)"),
+    "double": ("DOUBLE", "CAST('NaN' AS DOUBLE)", "CAST('-0.0' AS DOUBLE)"),
+    "huge": (
+        "DECIMAL(38,18)",
+        "12345678901234567890.123456789012345678BD",
+        "CAST(-0.000000000000000001BD AS DECIMAL(38,18))",
+    ),
+    "day": ("DATE", "DATE'1582-10-15'", "DATE'9999-12-31'"),
+    "moment": ("TIMESTAMP", "TIMESTAMP'2024-03-10 07:30:00.123456Z'", "TIMESTAMP'1969-12-31 23:59:59.999999Z'"),
+    "clock": ("TIMESTAMP_NTZ", "TIMESTAMP_NTZ'2024-03-10 02:30:00.000001'", "TIMESTAMP_NTZ'1900-01-01 00:00:00'"),
+    "bytes": ("BINARY", "X'00FF10'", "X''"),
+    "text": ("STRING", "'żółć 🌊'", "''"),
+    "flag": ("BOOLEAN", "true", "false"),
+    "items": (
+        "ARRAY<STRUCT<n: INT, at: TIMESTAMP>>",
+        (
+            "array(named_struct('n', 1, 'at', TIMESTAMP'2024-11-03 05:30:00.000001Z'), "
+            "named_struct('n', null, 'at', null), null)"
+        ),
+        "array()",
+    ),
+    "lists": ("MAP<STRING, ARRAY<INT>>", "map('a', array(1, null), 'b', null, '', array())", "map()"),
+    "nested": (
+        "STRUCT<a: STRUCT<b: STRING, c: DECIMAL(5,2)>, d: ARRAY<TIMESTAMP>>",
+        "named_struct('a', named_struct('b', null, 'c', 1.25BD), 'd', array(TIMESTAMP'2024-07-01 00:00:00Z', null))",
+        "named_struct('a', null, 'd', null)",
+    ),
+    "span": (
+        "INTERVAL DAY TO SECOND",
+        "INTERVAL '1 02:03:04.000005' DAY TO SECOND",
+        "INTERVAL '-0 00:00:00.000001' DAY TO SECOND",
+    ),
+    "folded": ("STRING COLLATE UTF8_LCASE", "'Ab'", "'aB'"),
+    "nothing": ("STRING", "NULL", "NULL"),
+}
+
+
+LITERALS = {name: (first, second, type_, "NULL") for name, (type_, first, second) in VALUES.items()}
+"""Per column its first value, its second value, its type and NULL."""
+
+
+@contextmanager
+def session_zone(spark: SparkSession, zone: str) -> Iterator[None]:
+    """Another time zone of the session, for a while."""
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def side(spark: SparkSession, *ids: int) -> DataFrame:
+    """One row of first values, one of second values and one of NULLs per id."""
+    columns = [
+        ", ".join(f"CAST({chosen[number]} AS {chosen[2]}) AS {name}" for name, chosen in LITERALS.items())
+        for number in (0, 1, 3)
+    ]
+    rows = " UNION ALL ".join(f"SELECT {row}" for row in columns)
+    moment = "TIMESTAMP'2024-03-10 07:00:00Z' AS t"
+    return spark.sql(f"SELECT id, {moment}, v.* FROM VALUES {', '.join(f'({i})' for i in ids)} AS i(id), ({rows}) AS v")
+
+
+def own_join(left: DataFrame, right: DataFrame, condition: str, how: str) -> DataFrame:
+    """Spark's own batch join, the oracle."""
+    return left.alias("left").join(right.alias("right"), F.expr(condition), how)
+
+
+TIMES = {"left_time": "t", "right_time": "t"}
+ON_ID = "left.id = right.id"
+
+
+KINDS_AND_ZONES = [("inner", "UTC"), ("full", "America/New_York")]
+
+
+@pytest.mark.parametrize(("how", "zone"), KINDS_AND_ZONES)
+def test_every_type_passes_a_join_of_batches(spark: SparkSession, how: str, zone: str) -> None:
+    with session_zone(spark, zone):
+        left, right = side(spark, 1, 2), side(spark, 2, 3)
+        joined = ws.join(left, right, ON_ID, within="1 hour", how=how, **TIMES)
+        expected = own_join(left, right, ON_ID, how)
+        found = rows_of(joined)
+        assert found == rows_of(expected)
+        assert sum(found.values()) == (9 if how == "inner" else 15)
+        assert [type_ for type_, _ in types_of(joined)] == [type_ for type_, _ in types_of(expected)]
+        shown = "CAST(nested AS STRING) AS nested", "CAST(items AS STRING) AS items", "CAST(moment AS STRING) AS moment"
+        one_side = ws.join(left, right.select("id", "t"), ON_ID, within="1 hour", how="left", **TIMES)
+        own = own_join(left, right.select("id", "t"), ON_ID, "left")
+        assert rows_of(one_side.selectExpr(*shown)) == rows_of(own.selectExpr(*shown)), "the same moments in this zone"
+
+
+@pytest.mark.parametrize(("how", "zone"), KINDS_AND_ZONES)
+def test_every_type_passes_a_join_of_streams(spark: SparkSession, tmp_path: Path, how: str, zone: str) -> None:
+    with session_zone(spark, zone):
+        left, right = side(spark, 1, 2), side(spark, 2, 3)
+        streams = [streamed(tmp_path / name, [frame]) for name, frame in (("l", left), ("r", right))]
+        marks = end_of_input(spark, tmp_path / "marks")
+        joined = ws.join(*streams, ON_ID, within="1 hour", how=how, marks=marks, **TIMES)
+        assert all_rows(joined, tmp_path / "checkpoint") == rows_of(own_join(left, right, ON_ID, how))
+        assert types_of(joined) == [(f.dataType.json(), True) for stream in streams for f in stream.schema]
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+def test_only_a_side_that_can_be_padded_becomes_nullable(spark: SparkSession, how: str) -> None:
+    schema = "id INT NOT NULL, t TIMESTAMP NOT NULL, v ARRAY<INT> NOT NULL, w STRUCT<a: INT NOT NULL>"
+    left, right = spark.createDataFrame([], schema), spark.createDataFrame([], schema)
+    joined = ws.join(left, right, ON_ID, within="1 hour", how=how, **TIMES)
+    assert types_of(joined) == types_of(own_join(left, right, ON_ID, how))
+
+
+def keyed(spark: SparkSession, type_: str, literals: str) -> DataFrame:
+    """A row per literal; all rows have the same time."""
+    rows = ", ".join(f"({number}, {literal})" for number, literal in enumerate(literals.split("; ")))
+    return spark.sql(
+        f"SELECT n, TIMESTAMP'2024-01-01 00:00:00Z' AS t, CAST(k AS {type_}) AS k FROM VALUES {rows} AS v(n, k)"
+    )
+
+
+KEYS = {
+    "tinyint and bigint": ("TINYINT", "1; -128; 127; NULL", "BIGINT", "1; -128; 383; 127; NULL"),
+    "int and decimal": ("INT", "1; 2; NULL", "DECIMAL(10,2)", "1.00; 2.50; NULL"),
+    "int and double": ("INT", "1; 16777217; NULL", "DOUBLE", "1.0D; 16777216.0D; 16777217.0D"),
+    "bigint and float": ("BIGINT", "1; 16777217; NULL", "FLOAT", "1.0D; 16777216.0D; NULL"),
+    "string": ("STRING", "''; 'a'; 'A'; 'żółć'; NULL", "STRING", "'a'; ''; 'żółć'; 'a '; NULL"),
+    "string and int": ("STRING", "'1'; ' 2'; '3'; NULL", "INT", "1; 2; 4; NULL"),
+    "decimals of two scales": ("DECIMAL(10,2)", "1.50; -0.01; NULL", "DECIMAL(20,5)", "1.50000; 1.50001; -0.01; NULL"),
+    "double": ("DOUBLE", "'NaN'; '-0.0'; '1.5'; 'Infinity'; NULL", "DOUBLE", "'NaN'; '0.0'; '1.5'; '-Infinity'; NULL"),
+    "float and double": ("FLOAT", "'NaN'; '-0.0'; '0.1'; '0.5'", "DOUBLE", "'NaN'; '0.0'; '0.1'; '0.5'"),
+    "date": ("DATE", "'2024-01-01'; '1582-10-15'; NULL", "DATE", "'2024-01-01'; '1582-10-14'; NULL"),
+    "date and timestamp": (
+        "DATE",
+        "'2024-01-01'; '2024-01-02'; NULL",
+        "TIMESTAMP",
+        "'2024-01-01 00:00:00'; '2024-01-02 00:00:01'",
+    ),
+    "timestamp": (
+        "TIMESTAMP",
+        "'2024-01-01 00:00:00.000001'; '1960-01-01'; NULL",
+        "TIMESTAMP",
+        "'2024-01-01 00:00:00.000001'; '2024-01-01 00:00:00'; '1960-01-01'",
+    ),
+    "timestamp with and without zone": (
+        "TIMESTAMP",
+        "'2024-01-01 00:00:00'; NULL",
+        "TIMESTAMP_NTZ",
+        "'2024-01-01 00:00:00'; '2024-01-01 05:00:00'",
+    ),
+    "boolean": ("BOOLEAN", "true; false; NULL", "BOOLEAN", "true; true; NULL"),
+    "binary": ("BINARY", "X''; X'00'; X'0000'; NULL", "BINARY", "X''; X'0000'; X'FF'; NULL"),
+    "interval": (
+        "INTERVAL DAY TO SECOND",
+        "INTERVAL '1' DAY; INTERVAL '1' SECOND; NULL",
+        "INTERVAL DAY TO SECOND",
+        "INTERVAL '24' HOUR; INTERVAL '2' SECOND; NULL",
+    ),
+    "struct": (
+        "STRUCT<a: INT, b: DOUBLE>",
+        (
+            "named_struct('a', 1, 'b', -0.0D); named_struct('a', null, 'b', double('NaN')); "
+            "named_struct('a', 2, 'b', null); NULL"
+        ),
+        "STRUCT<a: INT, b: DOUBLE>",
+        (
+            "named_struct('a', 1, 'b', 0.0D); named_struct('a', null, 'b', double('NaN')); "
+            "named_struct('a', null, 'b', null); NULL"
+        ),
+    ),
+    "struct of other widths": (
+        "STRUCT<a: INT>",
+        "named_struct('a', 1); named_struct('a', 2)",
+        "STRUCT<a: BIGINT>",
+        "named_struct('a', 1L); named_struct('a', 3L)",
+    ),
+    "array": (
+        "ARRAY<STRING>",
+        "array(); array('a', null); array('a'); array('b', 'a'); NULL",
+        "ARRAY<STRING>",
+        "array(); array('a', null); array('a', 'a'); array('b', 'a'); NULL",
+    ),
+    "collated string": (
+        "STRING COLLATE UTF8_LCASE",
+        "'Ab'; 'aB'; 'c'; NULL",
+        "STRING COLLATE UTF8_LCASE",
+        "'AB'; 'C'; 'd'; NULL",
+    ),
+    "collated string in a struct": (
+        "STRUCT<a: STRING COLLATE UTF8_LCASE>",
+        "named_struct('a', 'Ab'); named_struct('a', 'b')",
+        "STRUCT<a: STRING COLLATE UTF8_LCASE>",
+        "named_struct('a', 'AB'); named_struct('a', 'c')",
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", KEYS)
+def test_keys_of_every_comparable_type_match_as_in_spark(spark: SparkSession, pair: str) -> None:
+    left_type, left_keys, right_type, right_keys = KEYS[pair]
+    left, right = keyed(spark, left_type, left_keys), keyed(spark, right_type, right_keys)
+    joined = ws.join(left, right, "left.k = right.k", within="1 hour", how="full", **TIMES)
+    assert rows_of(joined) == rows_of(own_join(left, right, "left.k = right.k", "full"))
+
+
+def test_a_key_of_many_columns_matches_as_in_spark(spark: SparkSession) -> None:
+    left, right = side(spark, 1), side(spark, 1, 2)
+    names = [name for name, (type_, *_) in VALUES.items() if "MAP" not in type_ and name != "nothing"]
+    condition = " AND ".join(f"left.{name} = right.{name}" for name in ("id", *names))
+    joined = ws.join(left, right, condition, within="1 hour", how="full", **TIMES)
+    found = rows_of(joined)
+    assert found == rows_of(own_join(left, right, condition, "full"))
+    assert sum(found.values()) == 2 + 1 + 4, "two matches; a row with a NULL in its key stays alone"
+
+
+RESIDUALS = (
+    "left.i < right.d",
+    "left.s = right.i AND left.id = right.id",
+    "left.s > right.i",
+    "left.day <= right.m",
+    "left.m <> right.day",
+    "left.i + right.i > 3",
+    "left.i * 2 - right.d <= -right.i",
+    "right.d <> 0 AND left.i / right.d > 1",
+    "left.i % 3 = right.i % 2",
+    "left.i < right.i OR left.d > right.d",
+    "left.i < right.i OR left.b",
+    "NOT (left.i < right.i)",
+    "NOT (left.i = right.i AND left.d = right.d)",
+    "(left.i + right.i) IS NULL",
+    "(left.i > right.i) IS NOT NULL",
+    "left.i <=> right.i",
+    "left.d <=> right.d",
+    "left.s <=> right.s OR left.b <> right.b",
+    "left.d >= right.d",
+    "left.d < right.d",
+    "left.dec > right.dec",
+    "left.dec + right.dec > 2",
+    "left.i BETWEEN right.i AND right.i + 1",
+    "left.i IN (1, 2) OR right.i = 3",
+    "left.i > right.i AND left.b",
+    "upper(left.s) < right.s",
+    "left.lc = right.lc",
+    "left.m - INTERVAL 1 DAY < right.m",
+    "left.m - right.m > INTERVAL 1 HOUR",
+)
+
+MIXED = """
+SELECT id, TIMESTAMP'2024-01-01 00:00:00Z' AS t, i, CAST(d AS DOUBLE) AS d, CAST(s AS STRING) AS s,
+       CAST(day AS DATE) AS day, CAST(m AS TIMESTAMP) AS m, b, CAST(dec AS {dec}) AS dec,
+       CAST(s AS STRING COLLATE UTF8_LCASE) AS lc
+FROM VALUES (1, 1, 'NaN', '1', '2024-01-01', '2024-01-01 00:00:00', true, 1.5),
+            (1, 2, '0.5', '2', '2024-01-02', '2024-01-01 12:00:00', false, 1.49),
+            (1, NULL, '-0.0', NULL, NULL, '2024-01-03', NULL, NULL),
+            (1, 3, NULL, '10', '2024-01-03', NULL, true, -2.25),
+            (1, 0, '0.0', '3', '2023-12-31', '2023-12-31', false, 0),
+            (2, 5, '5', '5', '2024-01-05', '2024-01-05', true, 5),
+            (NULL, 1, '1', '1', '2024-01-01', '2024-01-01', true, 1) AS v(id, i, d, s, day, m, b, dec)
+"""
+
+ONLY_SPARK = (
+    "CASE WHEN left.i > right.i THEN true ELSE left.b END",
+    "concat(left.s, right.s) LIKE '1%'",
+    "coalesce(left.i, right.i) = 3",
+)
+"""Conditions that an inner join leaves to Spark."""
+
+
+@pytest.mark.parametrize(
+    ("residual", "how"), [*((residual, "full") for residual in RESIDUALS), *((other, "inner") for other in ONLY_SPARK)]
+)
+def test_conditions_across_the_sides_are_those_of_spark(spark: SparkSession, residual: str, how: str) -> None:
+    left = spark.sql(MIXED.format(dec="DECIMAL(10,2)"))
+    right = spark.sql(MIXED.format(dec="DECIMAL(6,3)")).where("i <> 5 OR i IS NULL")
+    condition = f"left.id = right.id AND ({residual})"
+    joined = ws.join(left, right, condition, within="1 hour", how=how, **TIMES)
+    found, expected = rows_of(joined), rows_of(own_join(left, right, condition, how))
+    assert (sorted(found - expected), sorted(expected - found)) == ([], [])
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right"])
+def test_an_unknown_condition_is_no_match(spark: SparkSession, how: str) -> None:
+    left = spark.sql(MIXED.format(dec="DECIMAL(10,2)"))
+    condition = "left.id = right.id AND (left.i > right.i OR NOT (left.b AND right.b))"
+    joined = ws.join(left, left, condition, within="1 hour", how=how, **TIMES)
+    assert rows_of(joined) == rows_of(own_join(left, left, condition, how))

@@ -1,0 +1,128 @@
+"""The documents say what is there: links lead somewhere, SQL can be read, commands print what is shown."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import watersmeet as ws
+from watersmeet.analyze import analyze
+from watersmeet.cli.app import app
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_expression, read_script
+from watersmeet.testing import parse_case, read_case, run_case
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("docs", "examples")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+IN_PROCESS = ("init", "check", "explain", "test")
+
+
+def blocks(page: Path, info: str) -> list[str]:
+    return [text for found, text in FENCE.findall(page.read_text("utf-8")) if found == info]
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def pages_with(info: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, info)]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_resolve(page: Path) -> None:
+    for link in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
+        target, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        path = (page.parent / target).resolve() if target else page
+        assert path.exists(), link
+        assert not anchor or anchor in anchors(path), link
+
+
+def test_contributing_names_files_that_exist() -> None:
+    named = re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    missing = [
+        path for path in named if not any((folder / path).exists() for folder in (ROOT, ROOT / "src/watersmeet"))
+    ]
+    assert len(named) > 40 and not missing
+
+
+@pytest.mark.parametrize("page", pages_with("sql"), ids=name)
+def test_sql_may_run(page: Path) -> None:
+    """The blocks of a page are one script: what one declares, the others use."""
+    assert analyze(read_script("\n".join(blocks(page, "sql")), name(page)))
+
+
+@pytest.mark.parametrize("page", pages_with("sql refused"), ids=name)
+def test_refused_sql_is_refused(page: Path) -> None:
+    for text in blocks(page, "sql refused"):
+        with pytest.raises(WatersmeetError):
+            analyze(read_script(text, name(page)))
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_python_calls_have_the_arguments_that_are_shown(page: Path) -> None:
+    for block in blocks(page, "python"):
+        for call in [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]:
+            if ast.unparse(call.func) not in ("ws.join", "ws.sql"):
+                continue
+            function = getattr(ws, ast.unparse(call.func).removeprefix("ws."))
+            named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+            inspect.signature(function).bind(*call.args, **named)
+            if function is ws.sql:
+                assert read_script(ast.literal_eval(call.args[0])).queries
+            else:
+                read_expression(ast.literal_eval(named["on"]))
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=name)
+def test_cases_pass(page: Path) -> None:
+    for text in blocks(page, "yaml"):
+        result = run_case(parse_case(text, name(page)), "kernel")
+        assert result.status == "passed", result.detail
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("cases/*.yaml")), ids=name)
+def test_cases_of_the_examples_pass(path: Path) -> None:
+    result = run_case(read_case(path), "kernel")
+    assert result.status == "passed", result.detail
+
+
+def test_the_readme_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All commands that need no Spark are run, in the order of the page."""
+    readme = ROOT / "README.md"
+    monkeypatch.chdir(tmp_path)
+    Path("clicks.sql").write_text("".join(blocks(readme, "sql refused")))
+    shown = [
+        part.split("\n", 1)
+        for text in blocks(readme, "console")
+        for part in re.split(r"^\$ ", text, flags=re.M)
+        if part
+    ]
+    run = [
+        (command, output) for command, output in shown if command.split()[:2] in [["watersmeet", c] for c in IN_PROCESS]
+    ]
+    assert [command.split()[1] for command, _ in run] == ["init", "check", "explain", "test", "check"]
+    for command, output in run:
+        assert CliRunner().invoke(app, command.split()[1:]).output.strip() == output.strip(), command
+    assert Path("shop/sql/joined.sql").read_text() in readme.read_text("utf-8")
+
+
+def test_the_page_of_refusals_is_current() -> None:
+    made = runpy.run_path(str(ROOT / "docs" / "make_errors.py"))
+    assert made["PAGE"].read_text("utf-8") == made["page"](), "run: python docs/make_errors.py"
