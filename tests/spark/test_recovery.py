@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from tests.conftest import QUICK
 
 from watersmeet.language import read_script
 from watersmeet.spark.run import run_script
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 KILLS = 3
-FILES = 24
+FILES = 18
 MINUTES = 3
 """How much event time a file holds."""
 
@@ -72,7 +73,7 @@ def arrive(data: Path, made: list[dict[str, list[dict[str, int]]]], pause: float
 def start(project: Path, *options: str) -> subprocess.Popen[str]:
     """The command in a process group of its own, so that a kill takes the JVM and the workers with it."""
     command = [WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
-    command += ["--conf", "spark.sql.shuffle.partitions=2"]
+    command += [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -116,7 +117,7 @@ def test_a_killed_run_continues_without_a_lost_or_doubled_row(spark: SparkSessio
     (project / "watersmeet.yml").write_text("name: shop\n")
     (project / "sql" / "joined.sql").write_text(SQL.format(data=data, out=tmp_path / "killed"))
 
-    writer = threading.Thread(target=arrive, args=(data, made, 1.0), daemon=True)
+    writer = threading.Thread(target=arrive, args=(data, made, 0.7), daemon=True)
     writer.start()
     seen = [kill_somewhere(start(project), chance) for _ in range(KILLS)]
     writer.join()

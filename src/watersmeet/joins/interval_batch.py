@@ -305,7 +305,9 @@ class IntervalBatch:
     def emit(self, left: list[pa.Array], right: list[pa.Array]) -> None:
         """Add joined rows to what comes out."""
         names = [*self.join.left.columns, *self.join.right.columns]
-        self.out.append(pa.Table.from_arrays([*left, *right], names=names))
+        table = pa.Table.from_arrays([*left, *right], names=names)
+        if table.num_rows:
+            self.out.append(table)
 
 
 def _columns(rows: Rows, side: Side) -> pa.RecordBatch:

@@ -149,7 +149,7 @@ class Reference:
             raise StateOverflowError((len(self._kept[LEFT]), len(self._kept[RIGHT])), limit)
         times = (self.join.left_time, self.join.right_time)
         ports: tuple[Port, Port] = (LEFT, RIGHT)
-        kept = [(port, one) for port in ports for one in self._kept[port]]
+        kept: list[tuple[Port, _Alive]] = [(port, one) for port in ports for one in self._kept[port]]
         kept.sort(key=lambda each: event_time(each[1].row[times[each[0]]]) or 0)
         rows: list[tuple[Any, ...]] = []
         for port, one in kept[: size - limit]:

@@ -24,11 +24,11 @@ from watersmeet.physical.nodes import (
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, aliases
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY
+from watersmeet.plan.nodes import LEFT_ONLY, Script
 
 __all__ = [
     "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "Limits", "PortPlan", "QueryPlan", "RelationPlan",
-    "ScanPlan", "Types", "join_plans", "plan_query", "scan_plans", "scans_of", "sources_of",
+    "ScanPlan", "Types", "join_plans", "limits_of", "plan_query", "scan_plans", "scans_of", "sources_of",
 ]  # fmt: skip
 
 
@@ -42,6 +42,15 @@ class Limits:
 
     max_rows: int | None = None
     overflow: Overflow = "fail"
+
+
+def limits_of(script: Script) -> Limits | None:
+    """The limits that a script sets."""
+    settings = {setting.name.lower(): setting.value for setting in script.settings}
+    if "watersmeet.state.max_rows" not in settings:
+        return None
+    overflow = settings.get("watersmeet.state.overflow", "fail")
+    return Limits(int(settings["watersmeet.state.max_rows"]), "drop_oldest" if overflow == "drop_oldest" else "fail")
 
 
 def plan_query(

@@ -15,7 +15,7 @@ from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import is_supported
 from watersmeet.joins.interval import IntervalJoin
-from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, plan_query
+from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
@@ -54,7 +54,7 @@ def build(
     queries = analyze(script, extra or {}, inputs=inputs)
     count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     compiler = Compiler(spark, frames, count, marks, late, clock)
-    limits = _limits(script) or limits
+    limits = limits_of(script) or limits
     schemas = {name: frame.schema for name, frame in frames.items()}
     return tuple(_built(spark, script, query, schemas, compiler, limits) for query in queries)
 
@@ -93,14 +93,6 @@ def _check_provider(spark: SparkSession) -> None:
     provider = str(spark.conf.get(PROVIDER))
     if not provider.endswith("RocksDBStateStoreProvider"):
         raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
-
-
-def _limits(script: Script) -> Limits | None:
-    settings = {setting.name.lower(): setting.value for setting in script.settings}
-    if "watersmeet.state.max_rows" not in settings:
-        return None
-    overflow = settings.get("watersmeet.state.overflow", "fail").lower()
-    return Limits(int(settings["watersmeet.state.max_rows"]), "drop_oldest" if overflow == "drop_oldest" else "fail")
 
 
 def _shards(script: Script, shards: int | None) -> int | None:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from watersmeet.analyze import analyze
+from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.joins.operator import END_OF_INPUT, Marks
+from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.rowwise import event_time
 from watersmeet.language import read_script
-from watersmeet.physical import JoinPlan, QueryPlan, plan_query, scan_plans
+from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query, scan_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
@@ -56,11 +57,11 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         return Result(case, "failed", str(error))
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
-    plan = plan_query(queries[0], late="kept")
+    plan = plan_query(queries[0], late="kept", limits=limits_of(script))
     batches = [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:
-        arrivals.append((_nothing(plan), dict.fromkeys(_times(plan), END_OF_INPUT)))
+        arrivals.append((_nothing(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
     stretches = _stretches(batches, arrivals)
     try:
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
@@ -132,8 +133,8 @@ def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
     )
 
 
-def _nothing(plan: QueryPlan) -> dict[str, pa.Table]:
-    return {scan.source.name: arrow_table(scan.source.fields, []) for scan in scan_plans(plan.relation)}
+def _nothing(script: Script) -> dict[str, pa.Table]:
+    return {source.name: arrow_table(source.fields, []) for source in script.sources}
 
 
 def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
@@ -143,11 +144,18 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
         if name not in known:
             raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is no source of the script")
     tables = {name: arrow_table(s.fields, batch.rows.get(name, ()), case.path) for name, s in known.items()}
-    marks: dict[str, int] = {}
+    marks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
     for name, value in batch.marks.items():
         for column in _named(case, name, plan):
             marks[column] = _mark(case, value, column, _time_types(plan)[column])
     return tables, marks
+
+
+def _clock(case: Case, now: str) -> int:
+    try:
+        return parse_duration(now)
+    except ValueError as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"`now` is {now!r}: {error}") from None
 
 
 def _named(case: Case, name: str, plan: QueryPlan) -> list[str]:
