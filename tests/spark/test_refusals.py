@@ -301,3 +301,10 @@ def test_without_pyspark_the_package_to_install_is_named(monkeypatch: pytest.Mon
     (found,) = refused(session)
     assert found.condition == "SPARK_NOT_INSTALLED"
     assert "watersmeet[spark]" in found.hint
+
+
+def test_a_join_that_would_keep_too_many_rows_stops(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT INT(id) AS id, TIMESTAMP'2024-01-01 12:00:00' AS t FROM range(9)")
+    one = streamed(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
+    with pytest.raises(StreamingQueryException, match="STATE_LIMIT"):
+        run_all(ws.join(one, one, ON, within="1 hour", max_rows=2), tmp_path / "checkpoint")

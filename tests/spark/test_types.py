@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_of
 
 import watersmeet as ws
+from watersmeet.errors import WatersmeetError
 
 pytestmark = pytest.mark.spark
 
@@ -205,12 +206,6 @@ KEYS = {
         "STRING COLLATE UTF8_LCASE",
         "'AB'; 'C'; 'd'; NULL",
     ),
-    "collated string in a struct": (
-        "STRUCT<a: STRING COLLATE UTF8_LCASE>",
-        "named_struct('a', 'Ab'); named_struct('a', 'b')",
-        "STRUCT<a: STRING COLLATE UTF8_LCASE>",
-        "named_struct('a', 'AB'); named_struct('a', 'c')",
-    ),
 }
 
 
@@ -303,3 +298,12 @@ def test_an_unknown_condition_is_no_match(spark: SparkSession, how: str) -> None
     condition = "left.id = right.id AND (left.i > right.i OR NOT (left.b AND right.b))"
     joined = ws.join(left, left, condition, within="1 hour", how=how, **TIMES)
     assert rows_of(joined) == rows_of(own_join(left, left, condition, how))
+
+
+@pytest.mark.parametrize("type_", ["STRUCT<a: STRING COLLATE UTF8_LCASE>", "STRING COLLATE UNICODE_CI"])
+def test_collations_that_only_spark_knows_are_refused(spark: SparkSession, type_: str) -> None:
+    frame = spark.createDataFrame([], f"k {type_}, t TIMESTAMP")
+    with pytest.raises(WatersmeetError) as caught:
+        ws.join(frame, frame, on="left.k = right.k", within="1 hour", left_time="t", right_time="t")
+    assert caught.value.getCondition() == "TYPE_MISMATCH"
+    assert "CAST(x AS STRING)" in str(caught.value)

@@ -33,6 +33,8 @@ def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
     if not isinstance(relation, Join):
         return sources
     sources = _assume(relation.right, declared, _assume(relation.left, declared, sources))
+    if relation.within is not None and all(_has_time(side, declared) for side in (relation.left, relation.right)):
+        return sources
     pairs = _pairs(relation, declared)
     if relation.within is not None:
         # WITHIN speaks of the event times, so what is compared in one direction may be anything.
@@ -74,6 +76,10 @@ def _is_about_time(found: Comparison, sources: Sources) -> bool:
 
 def _is_declared(pair: Pair, sources: Sources) -> bool:
     return all(sources[ref.source].watermark(ref.name) for ref in pair)
+
+
+def _has_time(side: Relation, sources: Sources) -> bool:
+    return any(sources[leaf.alias].watermarks for leaf in leaves(side))
 
 
 def _only_time(side: Relation, sources: Sources) -> Sources:

@@ -110,5 +110,5 @@ def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> I
 def _check_keys(draft: Draft, join: AnalyzedJoin) -> Iterator[Warned]:
     if not join.keys:
         left, right = (draft.names_of(aliases(side)) for side in (join.left, join.right))
-        message = f"No equality joins {left} with {right}, so all their rows meet in one shard, on one core."
+        message = f"No equality joins {left} with {right}, so every row is compared with all within its bounds."
         yield Warned(message, join.span)

@@ -37,6 +37,8 @@ LARGEST_MERGED = 1_000_000
 """Runs grow no larger by merging, so that expired runs can be dropped whole."""
 
 
+ROWS_PER_PIECE = 1_000_000
+
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
 
@@ -137,9 +139,12 @@ class IntervalBatch:
             self.emit(_columns(left.rows, self.join.left).take(pa.array(first)).columns, [])
         elif self.join.kind != "anti":
             self.matches += int(found.probe.size)
-            mine = _columns(left.rows, self.join.left).take(pa.array(found.probe))
-            theirs = _columns(right.rows, self.join.right).take(pa.array(found.build))
-            self.emit(mine.columns, theirs.columns)
+            # In pieces: a column of one piece must stay below the 2 GiB that Arrow allows it.
+            for start in range(0, found.probe.size, ROWS_PER_PIECE):
+                piece = slice(start, start + ROWS_PER_PIECE)
+                mine = _columns(left.rows, self.join.left).take(pa.array(found.probe[piece]))
+                theirs = _columns(right.rows, self.join.right).take(pa.array(found.build[piece]))
+                self.emit(mine.columns, theirs.columns)
 
     def expire(self) -> None:
         """Drop the runs that have expired whole, and pad the rows of a preserved side that expired alone."""

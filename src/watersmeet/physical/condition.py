@@ -91,7 +91,8 @@ class Operands:
         common = types[0] if types[0] == types[1] else self.types.common_type(first, second)
         if common is None:
             return ("{}", "{}")
-        wrap = "collation_key({})" if " COLLATE " in common else "{}"
+        # Text of another collation is refused where types are known; this one compares by its lower case.
+        wrap = "lower(CAST({} AS STRING))" if common.endswith(" COLLATE UTF8_LCASE") else "{}"
         cast_ = wrap.format(f"CAST({{}} AS {common})")
         return (wrap if types[0] == common else cast_, wrap if types[1] == common else cast_)
 

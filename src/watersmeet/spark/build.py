@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -16,7 +16,7 @@ from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import is_supported
 from watersmeet.joins.interval import IntervalJoin
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
-from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile import Clock, Compiled, Compiler
@@ -141,8 +141,22 @@ def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
             types.check(expr)
         except WatersmeetError as error:
             refusals += error.refusals
+    for expr in _compared(query.relation) if not refusals else ():
+        try:
+            types.check_comparable(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
     if refusals:
         raise WatersmeetError(refusals)
+
+
+def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """The values that the joins of a relation compare across their sides."""
+    if isinstance(relation, AnalyzedJoin):
+        yield from (*_compared(relation.left), *_compared(relation.right))
+        yield from (side for pair in relation.keys for side in pair)
+        refs = (ref for residual in relation.residual for ref in residual.references)
+        yield from (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
 
 
 def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -17,15 +17,17 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.analyze import analyze
-from watersmeet.catalog import Sink
+from watersmeet.catalog import Sink, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, catalogue, did_you_mean, refuse
 from watersmeet.joins.operator import END_OF_INPUT
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.physical import scan_plans
 from watersmeet.physical.explain import render
-from watersmeet.plan.nodes import Query, Script
+from watersmeet.plan.nodes import Script
 from watersmeet.schema import time_unit
 from watersmeet.spark.build import Built, build
+from watersmeet.spark.exchange import LATE_SHOWN
+from watersmeet.spark.outputs import split_by_lateness
 from watersmeet.spark.session import unlogged
 from watersmeet.spark.sources import FORMATS, first_line, is_unknown_format, read_sources
 
@@ -47,6 +49,7 @@ class Prepared:
     place: Place | None
     checkpoint: Path
     marks: Path
+    late: Sink | None = None
 
     @property
     def temporal(self) -> frozenset[str]:
@@ -108,14 +111,16 @@ def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepare
         name = query.into or f"query{number}"
         checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
         recorded = _recorded(checkpoint)
-        alone = Script(script.name, script.text, script.sources, script.sinks, script.settings, (query,))
+        alone = replace(script, queries=(query,))
+        late = "counted" if query.late_into is None else "kept"
         # A pattern need not match anything yet, so the folder is made when there is a mark to write.
         moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
         try:
-            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"))
+            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"), late=late)
             _check_owner(built, recorded, checkpoint)
-            sink = _sink(script, query, spark)
-            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks))
+            sink = _sink(script, query.into, query.into_span, spark)
+            apart = None if query.late_into is None else _sink(script, query.late_into, query.late_into_span, spark)
+            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks, apart))
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
@@ -135,16 +140,14 @@ def _read(script: Script, spark: SparkSession) -> dict[str, DataFrame]:
         raise
 
 
-def _sink(script: Script, query: Query, spark: SparkSession) -> Sink:
-    """The sink a query names; a query that names none shows its rows on the console."""
-    if query.into is None:
+def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> Sink:
+    """The sink of that name; a query that names none shows its rows on the console."""
+    if name is None:
         return Sink("console", "console", {"truncate": "false"})
     sinks = {sink.name: sink for sink in script.sinks}
-    if query.into not in sinks:
-        raise refuse(
-            "UNKNOWN_SINK", script.place(query.into_span), sink=query.into, suggestion=did_you_mean(query.into, sinks)
-        )
-    sink = sinks[query.into]
+    if name not in sinks:
+        raise refuse("UNKNOWN_SINK", script.place(span), sink=name, suggestion=did_you_mean(name, sinks))
+    sink = sinks[name]
     try:
         # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
         with unlogged():
@@ -170,13 +173,17 @@ def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[Streami
 
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
-    result: DataFrame = prepared.built.compiled.result.observe(OUT, F.count(F.lit(1)).alias("rows"))
+    result = prepared.built.compiled.result
+    is_row = F.lit(1) if prepared.late is None else F.when(F.col(LATE_SHOWN).isNull(), 1)
     writer = (
-        result.writeStream.queryName(prepared.name)
-        .format(prepared.sink.format)
-        .options(**prepared.sink.options)
+        result.observe(OUT, F.count(is_row).alias("rows"))
+        .writeStream.queryName(prepared.name)
         .option("checkpointLocation", str(prepared.checkpoint))
     )
+    if prepared.late is None:
+        writer = writer.format(prepared.sink.format).options(**prepared.sink.options)
+    else:
+        writer = writer.foreachBatch(split_by_lateness(prepared.sink, prepared.late))
     if available_now:
         writer = writer.trigger(availableNow=True)
     try:

@@ -47,6 +47,14 @@ class SparkTypes:
         """Refuse an expression that Spark cannot evaluate."""
         self._type(expr.sql(), expr.span, expr.sql())
 
+    def check_comparable(self, expr: Expr) -> None:
+        """Refuse a value that is compared across the sides and whose collation only Spark knows."""
+        type_ = self.type_of(expr)
+        if " COLLATE " in type_ and type_ != "STRING COLLATE UTF8_LCASE":
+            hint = "compare it as `CAST(x AS STRING)` on both sides, or in the collation UTF8_LCASE."
+            reason = f"a join cannot compare values of type {type_}."
+            raise refuse("TYPE_MISMATCH", self.script.place(expr.span), expression=expr.sql(), reason=reason, hint=hint)
+
     def _type(self, sql: str, span: Span, shown: str) -> str:
         try:
             with unlogged():
