@@ -114,7 +114,7 @@ def test_a_refusal_for_machines(shop: Path) -> None:
 
 
 def test_refusals_of_two_files_have_their_places_there(shop: Path) -> None:
-    (shop / "sql" / "another.sql").write_text("INSERT INTO joined\nSELECT STREAM o.nothing FROM orders o;\n")
+    (shop / "sql" / "another.sql").write_text("-- another query\nSELECT STREAM o.nothing FROM orders o;\n")
     unbounded(shop)
     places = [r["place"] for r in json.loads(watersmeet("check", shop, "--format", "json").stdout)["refusals"]]
     assert [(Path(place["file"]).name, place["line"]) for place in places] == [("another.sql", 2), ("joined.sql", 16)]

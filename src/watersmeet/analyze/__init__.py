@@ -12,6 +12,7 @@ from dataclasses import replace
 from watersmeet.analyze.assume_watermarks import assume_watermarks
 from watersmeet.analyze.check_declarations import check_declarations
 from watersmeet.analyze.check_settings import check_settings
+from watersmeet.analyze.check_targets import check_targets
 from watersmeet.analyze.draft import Draft, Inputs
 from watersmeet.analyze.expand import expand
 from watersmeet.analyze.find_bounds import find_bounds
@@ -25,7 +26,7 @@ from watersmeet.plan.nodes import Script
 
 __all__ = ["CHECKS", "PASSES", "Inputs", "analyze"]
 
-CHECKS = (check_declarations, check_settings)
+CHECKS = (check_declarations, check_settings, check_targets)
 """What is looked at once per script."""
 
 PASSES = (resolve, expand, assume_watermarks, find_bounds, split_condition, move_filters)

@@ -71,7 +71,8 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) 
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         return
-    typer.echo(f"Done: {_outputs(opened)}. `{again}` continues with what arrives later.", err=True)
+    later = "what arrives later is late" if trigger == "end" else f"`{again}` continues with what arrives later"
+    typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
 
 def run_opened(

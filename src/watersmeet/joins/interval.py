@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from watersmeet.joins.condition import Condition, holds, same
 from watersmeet.joins.interval_batch import IntervalBatch
-from watersmeet.joins.marks import Watermarks, with_idle, with_unions
+from watersmeet.joins.marks import Watermarks, hear
 from watersmeet.joins.matching import Bools, Pairs, match, shifted
 from watersmeet.joins.operator import LEFT, Emission, Marks, Overflow, Store
 from watersmeet.joins.runs import DIRECTORY, Directory, Entry, Layout, Rows
@@ -119,9 +119,7 @@ class IntervalJoin:
         """Process one batch of one shard (see the module's definition)."""
         directory = Directory.from_bytes(store.get(DIRECTORY), 2)
         before = Watermarks.of(directory.received, self.bounds)
-        heard, active = with_idle(
-            with_unions(marks, self.unions, before.received), self.idle, self.bounds, before.received, directory.active
-        )
+        heard, active = hear(marks, self.unions, self.idle, self.bounds, before.received, directory.active)
         batch = IntervalBatch(self, store, directory, before, before.folded(heard, self.bounds), active)
         for port, table in arrivals.items():
             batch.admit(port, table)

@@ -111,42 +111,61 @@ class Watermarks:
         return out
 
 
-def with_unions(marks: Marks, unions: Sequence[tuple[str, tuple[str, ...]]], received: Marks) -> Marks:
-    """The marks, and for a column that several sources feed the earliest of theirs, once all have been heard of.
+def hear(
+    marks: Marks,
+    unions: Sequence[tuple[str, tuple[str, ...]]],
+    idle: Sequence[tuple[str, int]],
+    bounds: Sequence[Postpone],
+    received: Marks,
+    active: Marks,
+) -> tuple[Marks, Marks]:
+    """The marks of a batch with those that follow from them, and when each column was last heard of.
 
-    >>> with_unions({"a": 5}, [("u", ("a", "b"))], {"b": 3})
-    {'a': 5, 'u': 3}
+    A column that several sources feed is as far as the slowest of its parts, once all have been heard of. What has been
+    silent for its idle time by the wall clock no longer holds anything back: a part follows the other parts, a column
+    the columns that wait for it. Such a mark is one like any other: what comes later and is older is late.
+
+    >>> hear({"a": 5}, [("u", ("a", "b"))], [], [], {"b": 3}, {})
+    ({'a': 5, 'u': 3}, {})
     """
     out = dict(marks)
+    fresh = {*marks, *(column for column, parts in unions if any(part in marks for part in parts))}
+    silent, heard = _silent(marks.get(NOW), fresh, idle, active)
     for column, parts in unions:
-        latest = [max(marks[p], received.get(p, marks[p])) if p in marks else received.get(p) for p in parts]
-        known = [mark for mark in latest if mark is not None]
-        if len(known) == len(parts):
-            out[column] = max(min(known), out.get(column, min(known)))
-    return out
-
-
-def with_idle(
-    marks: Marks, idle: Sequence[tuple[str, int]], bounds: Sequence[Postpone], received: Marks, active: Marks
-) -> tuple[Marks, Marks]:
-    """The marks with those of idle columns moved on, and when each column was last heard of, by the wall clock.
-
-    A column without a mark for so long no longer holds back what waits for it: its mark follows the other side's.
-    It is a mark like any other from then on: what comes later and is older is late.
-    """
-    now = marks.get(NOW)
-    if now is None or not idle:
-        return marks, active
-    out, heard = dict(marks), dict(active)
-    for column, after in idle:
-        if column in marks or column not in heard:
-            heard[column] = now
-        elif now - heard[column] >= after:
-            others = [b.column for b in bounds if b.other == column]
-            followed = [max(marks.get(o, -END_OF_INPUT), received.get(o, -END_OF_INPUT)) for o in others]
-            if followed and max(followed) > -END_OF_INPUT:
-                out[column] = max(followed)
+        for part in silent.intersection(parts):
+            _follow(out, part, [other for other in parts if other != part], received)
+        latest = [_latest(out, part, received) for part in parts]
+        if None not in latest:
+            slowest = min(mark for mark in latest if mark is not None)
+            out[column] = max(slowest, out.get(column, slowest))
+    for column in silent:
+        _follow(out, column, [bound.column for bound in bounds if bound.other == column], received)
     return out, heard
+
+
+def _silent(now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], active: Marks) -> tuple[set[str], Marks]:
+    """What has been silent for too long, and when each was last heard of. Between two ticks the clock stands still."""
+    if not idle:
+        return set(), active
+    clock = active.get(NOW) if now is None else now
+    if clock is None:
+        return set(), active
+    heard = {**active, NOW: clock}
+    for column, _ in idle:
+        if column in fresh or column not in heard:
+            heard[column] = clock
+    return {column for column, after in idle if column not in fresh and clock - heard[column] >= after}, heard
+
+
+def _follow(out: dict[str, int], column: str, others: Sequence[str], received: Marks) -> None:
+    marks = [mark for mark in (_latest(out, other, received) for other in others) if mark is not None]
+    if marks:
+        out[column] = max(*marks, out.get(column, marks[0]))
+
+
+def _latest(marks: Marks, column: str, received: Marks) -> int | None:
+    found = [known[column] for known in (marks, received) if column in known]
+    return max(found, default=None)
 
 
 def _postponed(mark: int, constant: int) -> int:

@@ -94,6 +94,7 @@ class Reference:
     _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _clock: int | None = field(default=None, init=False)
     _kept: tuple[list[_Alive], list[_Alive]] = field(default_factory=lambda: ([], []), init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
@@ -119,26 +120,40 @@ class Reference:
         return Step(rows, late, self._watermarks(), state)
 
     def _hear(self, marks: Marks) -> None:
-        """Fold the marks in: a mark never falls, a union is as far as its last part, an idle column follows."""
-        heard = set(marks)
+        """Fold the marks in: a mark never falls, a union is as far as its slowest part, what is silent follows."""
+        self._clock = marks.get(NOW, self._clock)
         for name, mark in marks.items():
             if name != NOW:
-                self._received[name] = max(mark, self._received.get(name, mark))
+                self._raise(name, mark)
+        silent = self._silent(marks)
         for column, parts in self.join.unions:
+            for part in silent:
+                others = [self._received[o] for o in parts if o != part and o in self._received]
+                if part in parts and others:
+                    self._raise(part, max(others))
             if all(part in self._received for part in parts):
-                heard.add(column)
-                behind = min(self._received[part] for part in parts)
-                self._received[column] = max(behind, self._received.get(column, behind))
-        if NOW not in marks:
-            return
+                self._raise(column, min(self._received[part] for part in parts))
+        for column in silent:
+            for bound in self.join.bounds:
+                if bound.other == column and bound.column in self._received:
+                    self._raise(column, self._received[bound.column])
+
+    def _silent(self, marks: Marks) -> list[str]:
+        """The columns, and parts of unions, that have not been heard of for their idle time."""
+        if self._clock is None:
+            return []
+        unions = dict(self.join.unions)
+        silent: list[str] = []
         for column, after in self.join.idle:
-            if column in heard or column not in self._active:
-                self._active[column] = marks[NOW]
-            elif marks[NOW] - self._active[column] >= after:
-                waiting = [b.column for b in self.join.bounds if b.other == column and b.column in self._received]
-                for other in waiting:
-                    mark = self._received[other]
-                    self._received[column] = max(mark, self._received.get(column, mark))
+            is_fresh = column in marks or any(part in marks for part in unions.get(column, ()))
+            if is_fresh or column not in self._active:
+                self._active[column] = self._clock
+            if not is_fresh and self._clock - self._active[column] >= after:
+                silent.append(column)
+        return silent
+
+    def _raise(self, name: str, mark: int) -> None:
+        self._received[name] = max(mark, self._received.get(name, mark))
 
     def _limit(self) -> list[tuple[Any, ...]]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""

@@ -30,6 +30,7 @@ class Progress:
     state_rows: int = 0
     watermarks: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float = 0.0
+    dropped: int = 0
 
 
 def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]) -> Progress:
@@ -51,6 +52,7 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
         matched=total("matched"),
         padded=total("padded_left", "padded_right"),
         late=total("late_left", "late_right"),
+        dropped=total("dropped_left", "dropped_right"),
         state_rows=total("state_left", "state_right"),
         watermarks={column: mark_in_words(mark, column in temporal) for column, mark in watermarks.items()},
         seconds=float(reported["durationMs"].get("triggerExecution", 0)) / 1000,

@@ -143,7 +143,16 @@ def _lags(relation: AnalyzedRelation) -> tuple[Lag, ...]:
 
 
 def _idle(scan: AnalyzedScan) -> tuple[tuple[str, int], ...]:
-    return tuple((f"{scan.alias}.{w.column}", w.idle) for w in scan.source.watermarks if w.idle is not None)
+    """After how long a watermarked column counts as idle; of a union, also each of its parts."""
+    columns = [(f"{scan.alias}.{w.column}", w.idle) for w in scan.source.watermarks]
+    positions = [
+        (c, scan.source.fields.index(_field(scan.source, c))) for c in (w.column for w in scan.source.watermarks)
+    ]
+    for number, part in enumerate(scan.parts):
+        for column, position in positions:
+            watermark = part.watermark(part.fields[position].name)
+            columns.append((f"{scan.alias}.{column}#{number}", watermark.idle if watermark is not None else None))
+    return tuple((mark, idle) for mark, idle in columns if idle is not None)
 
 
 def _field(source: Source, name: str) -> Field:
