@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from watersmeet.catalog import Source, Span
+from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.nodes import Script
+from watersmeet.plan.nodes import Query, Script
 
 
 def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
-    """Refuse a sink that two queries write to: their files and checkpoints would get into each other's way."""
+    """Refuse a place that two queries write to: their files and checkpoints would get into each other's way."""
     refusals: list[Refusal] = []
     seen: set[str] = set()
+    places = {sink.name.lower(): _place(sink) for sink in script.sinks}
     for query in script.queries:
-        for name, span in ((query.into, query.into_span), (query.late_into, query.late_into_span)):
-            if name is None:
-                continue
-            if name in seen:
+        for name, span in _targets(query):
+            place = places.get(name.lower(), name.lower())
+            if place in seen:
                 refusals.append(_refusal(script, name, span))
-            seen.add(name)
+            seen.add(place)
     return tuple(refusals)
 
 
+def _targets(query: Query) -> Iterator[tuple[str, Span]]:
+    """The sinks a query names; late rows into the sink of the result itself are refused with the query."""
+    if query.into is not None:
+        yield query.into, query.into_span
+    if query.late_into is not None and query.late_into.lower() != (query.into or "").lower():
+        yield query.late_into, query.late_into_span
+
+
+def _place(sink: Sink) -> str:
+    """Where a sink writes: its path, or what stands for it."""
+    path = next((value for key, value in sink.options.items() if key.lower() == "path"), None)
+    return sink.name.lower() if path is None else f"path {path.rstrip('/')}"
+
+
 def _refusal(script: Script, name: str, span: Span) -> Refusal:
-    hint = "give every query a sink of its own."
-    parameters = {"name": name, "before": "the sink of another query", "hint": hint}
+    hint = "give every output a sink of its own, with a path of its own."
+    parameters = {"name": name, "before": "the sink of another output", "hint": hint}
     return Refusal("DUPLICATE_NAME", parameters, script.place(span))

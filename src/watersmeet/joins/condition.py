@@ -68,8 +68,8 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
             return columns(name)
         case Constant(value):
             return pa.repeat(pa.scalar(value), rows)
-        case Apply("and", (first, second)) if _can_fail(second):
-            return _guarded_and(first, second, columns, rows)
+        case Apply("and" | "or" as operator, (first, *rest)) if any(_can_fail(part) for part in rest):
+            return _guarded(operator, first, tuple(rest), columns, rows)
         case Apply(operator, args):
             values = [evaluate(arg, columns, rows) for arg in args]
             return _apply(operator, values)
@@ -107,19 +107,23 @@ def columns_of(condition: Condition) -> frozenset[str]:
 def _can_fail(condition: Condition) -> bool:
     match condition:
         case Apply(operator, args):
-            return operator in {"/", "%"} or any(_can_fail(arg) for arg in args)
+            return operator in {"+", "-", "*", "/", "%", "negate"} or any(_can_fail(arg) for arg in args)
         case _:
             return False
 
 
-def _guarded_and(first: Condition, second: Condition, columns: Columns, rows: int) -> pa.Array:
-    """AND that asks the second part only where the first is not false: it may guard a division by zero."""
-    left = evaluate(first, columns, rows)
-    asked = pc.fill_null(left, True)
-    positions = pa.array(np.flatnonzero(asked.to_numpy(zero_copy_only=False)))
-    part = evaluate(second, lambda name: columns(name).take(positions), len(positions))
-    right = pc.replace_with_mask(pa.repeat(pa.scalar(False), rows), asked, part.cast(pa.bool_()))
-    return pc.and_kleene(left, right)
+def _guarded(
+    operator: Literal["and", "or"], first: Condition, rest: tuple[Condition, ...], columns: Columns, rows: int
+) -> pa.Array:
+    """AND or OR that asks the rest only where the first part does not decide: it may guard a division by zero."""
+    decisive = operator == "or"
+    left = _truth(evaluate(first, columns, rows))
+    open_ = pc.fill_null(pc.not_equal(left, decisive), True)
+    positions = pa.array(np.flatnonzero(open_.to_numpy(zero_copy_only=False)))
+    second = rest[0] if len(rest) == 1 else Apply(operator, rest)
+    part = _truth(evaluate(second, lambda name: columns(name).take(positions), len(positions)))
+    right = pc.replace_with_mask(pa.repeat(pa.scalar(decisive), rows), open_, part)
+    return _apply(operator, [left, right])
 
 
 def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
@@ -159,7 +163,7 @@ def _divide(operator: str, dividend: pa.Array, divisor: pa.Array) -> pa.Array:
         raise ZeroDivisionError("division by zero in a join condition")
     if operator == "/":
         if pa.types.is_integer(dividend.type) and pa.types.is_integer(divisor.type):
-            dividend, divisor = dividend.cast(pa.float64()), divisor.cast(pa.float64())
+            dividend, divisor = dividend.cast(pa.float64(), safe=False), divisor.cast(pa.float64(), safe=False)
         return pc.divide(dividend, divisor)
     if not (pa.types.is_integer(dividend.type) and pa.types.is_integer(divisor.type)):
         raise pa.ArrowNotImplementedError("% is evaluated for integers only")

@@ -102,11 +102,15 @@ class Watermarks:
         on does not stall (and never goes back ``before`` what was emitted).
         """
         out: dict[str, int] = {}
+        ended = all(self.received.get(column) == END_OF_INPUT for column in columns)
         for column in columns:
             if column not in self.received or (column in bounded and column not in self.limits):
                 continue
             hold = self.limits[column] if column in bounded else kept.get(column, END_OF_INPUT)
             mark = min(self.received[column], hold)
+            if mark == END_OF_INPUT and not ended:
+                # As long as a side goes on, rows padded for the other come with NULL in its columns: they are not late.
+                mark -= 1
             out[column] = max(mark, before.get(column, mark))
         return out
 
@@ -132,27 +136,31 @@ def hear(
     fresh = {*marks, *(column for column, parts in unions if any(part in marks for part in parts))}
     silent, heard = _silent(marks.get(NOW), fresh, idle, active)
     for column, parts in unions:
-        for part in silent.intersection(parts):
+        for part in (part for part in parts if part in silent):
             _follow(out, part, [other for other in parts if other != part], received)
         latest = [_latest(out, part, received) for part in parts]
         if None not in latest:
             slowest = min(mark for mark in latest if mark is not None)
             out[column] = max(slowest, out.get(column, slowest))
-    for column in silent:
+    for column in (column for column, _ in idle if column in silent):
         _follow(out, column, [bound.column for bound in bounds if bound.other == column], received)
     return out, heard
 
 
 def _silent(now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], active: Marks) -> tuple[set[str], Marks]:
-    """What has been silent for too long, and when each was last heard of. Between two ticks the clock stands still."""
+    """What has been silent for too long, and when each was last heard of.
+
+    Between two ticks the clock stands still. A clock that jumps by a whole idle time tells of a pause of the query, not
+    of its sources: they get another chance.
+    """
     if not idle:
         return set(), active
     clock = active.get(NOW) if now is None else now
     if clock is None:
         return set(), active
     heard = {**active, NOW: clock}
-    for column, _ in idle:
-        if column in fresh or column not in heard:
+    for column, after in idle:
+        if column in fresh or column not in heard or clock - active.get(NOW, clock) >= after:
             heard[column] = clock
     return {column for column, after in idle if column not in fresh and clock - heard[column] >= after}, heard
 

@@ -121,11 +121,12 @@ class Reference:
 
     def _hear(self, marks: Marks) -> None:
         """Fold the marks in: a mark never falls, a union is as far as its slowest part, what is silent follows."""
-        self._clock = marks.get(NOW, self._clock)
+        before, self._clock = self._clock, marks.get(NOW, self._clock)
+        jump = 0 if before is None or self._clock is None else self._clock - before
         for name, mark in marks.items():
             if name != NOW:
                 self._raise(name, mark)
-        silent = self._silent(marks)
+        silent = self._silent(marks, jump)
         for column, parts in self.join.unions:
             for part in silent:
                 others = [self._received[o] for o in parts if o != part and o in self._received]
@@ -138,15 +139,18 @@ class Reference:
                 if bound.other == column and bound.column in self._received:
                     self._raise(column, self._received[bound.column])
 
-    def _silent(self, marks: Marks) -> list[str]:
-        """The columns, and parts of unions, that have not been heard of for their idle time."""
+    def _silent(self, marks: Marks, jump: int) -> list[str]:
+        """The columns, and parts of unions, that have not been heard of for their idle time.
+
+        Where the clock jumped by as much, the query had paused: that says nothing of its sources.
+        """
         if self._clock is None:
             return []
         unions = dict(self.join.unions)
         silent: list[str] = []
         for column, after in self.join.idle:
             is_fresh = column in marks or any(part in marks for part in unions.get(column, ()))
-            if is_fresh or column not in self._active:
+            if is_fresh or column not in self._active or jump >= after:
                 self._active[column] = self._clock
             if not is_fresh and self._clock - self._active[column] >= after:
                 silent.append(column)
@@ -211,11 +215,14 @@ class Reference:
         return [padded(self.join, port, row)] if is_preserved(self.join, port) else []
 
     def _watermarks(self) -> dict[str, int]:
+        # As long as one column goes on, the end of another is no end of the result: padded rows have NULL there.
+        ended = all(self._received.get(column) == END_OF_INPUT for column in self.join.times)
+        highest = END_OF_INPUT if ended else END_OF_INPUT - 1
         for port in (LEFT, RIGHT):
             for column in side_of(self.join, port).times:
                 if column not in self._received or column not in self.join.times:
                     continue
-                mark = self._received[column]
+                mark = min(self._received[column], highest)
                 if any(bound.column == column for bound in self.join.bounds):
                     limit = self.limit(column)
                     if limit is not None:

@@ -163,7 +163,9 @@ def remove_run(store: Store, entry: Entry, *, flagged: bool) -> None:
 
 def merged(parts: list[Rows], layout: Layout) -> tuple[Rows, Ints]:
     """Several runs as one, and the positions in their concatenation that its rows come from."""
-    table = pa.Table.from_batches([part.table for part in parts])
+    # Runs of one side may differ in what does not change a value, such as the time zone a session shows timestamps in.
+    schema = parts[-1].table.schema
+    table = pa.concat_tables([pa.Table.from_batches([part.table]).cast(schema) for part in parts])
     codes = np.concatenate([part.codes for part in parts])
     times = {name: np.concatenate([part.times[name] for part in parts]) for name in layout.times}
     together = Rows(_one_batch(table), codes, times)

@@ -170,9 +170,9 @@ def _part_lag(part: Source, position: int) -> int:
 def _filters(scan: AnalyzedScan) -> tuple[Expr, ...]:
     """What a row must satisfy to be one: WHERE, and that it is no heartbeat (unknown is no heartbeat)."""
     beat = scan.heartbeat
-    return (
-        scan.filters if beat is None else (*scan.filters, Expr("or", (Expr("not", (beat,)), Expr("is_null", (beat,)))))
-    )
+    if beat is None:
+        return scan.filters
+    return (Expr("or", (Expr("not", (beat,)), Expr("is_null", (beat,)))), *scan.filters)
 
 
 def _late(plan: RelationPlan, late: LateRows) -> tuple[str, ...]:

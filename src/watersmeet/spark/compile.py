@@ -142,7 +142,7 @@ class Compiler:
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         processor = ShardProcessor(
             plan.operator.for_shards(len(shards)), join_name(plan), _fingerprint(plan, schemas, shards),
-            Shards(shards[0], to_all), () if streaming else sources,
+            Shards(shards[0], to_all), () if streaming else plan.ports[0].times + plan.ports[1].times,
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
         records = together.transformWithState(processor, MET_DDL, "Append", "None")
@@ -158,7 +158,9 @@ class Compiler:
         along = [StructField(MARKS_COLUMN, StringType())]
         if self.late == "kept":
             along.append(StructField(LATE_ROW, BinaryType()))
-        schema = StructType([*_joined_schema(met).fields, *along])
+        # What only travels along has NULL in the columns of a row.
+        fields = [StructField(field.name, field.dataType) for field in _joined_schema(met)]
+        schema = StructType([*fields, *along])
         late: Late = "passed" if self.late == "kept" else "dropped"
         frame = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
         if not met.plan.after:
@@ -242,7 +244,9 @@ def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[
     """What a state must have been written by, to be continued: the same operator, columns and shards."""
     identity = plan.operator.identity
     types = [(f.name, f.dataType.simpleString()) for schema in schemas for f in schema if repr(f.name) in identity]
-    return hashlib.sha256(repr((identity, types, shards)).encode()).hexdigest()
+    computed = [(c.name, c.sql()) for port in plan.ports for c in port.computed]
+    predicates = [predicate.sql() for port in plan.ports for predicate in port.predicates]
+    return hashlib.sha256(repr((identity, types, computed, predicates, shards)).encode()).hexdigest()
 
 
 def _observed(met: DataFrame, plan: JoinPlan) -> DataFrame:

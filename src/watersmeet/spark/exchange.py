@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
-from watersmeet.joins.operator import Marks
+from watersmeet.joins.operator import END_OF_INPUT, Marks
 from watersmeet.joins.runs import as_int64
 from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.shards import shard_of
@@ -63,9 +63,10 @@ class Pack:
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
-        rows = 0
+        rows = seen = 0
         marks = _Folded()
         for batch in batches:
+            seen += batch.num_rows
             named = batch.rename_columns(list(self.names))
             self._note_marks(named, marks)
             yield from self._late(named)
@@ -76,7 +77,9 @@ class Pack:
                 yield from self._flush(waiting)
                 rows = 0
         yield from self._flush(waiting)
-        if marks.marks:
+        if seen:
+            # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
+            # some of its shards only.
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 
     def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
@@ -85,7 +88,7 @@ class Pack:
             times = batch.column(lag.column)
             latest = pc.max(times if lag.part is None else times.filter(pc.equal(batch.column(PART), lag.part)))
             if latest.is_valid:
-                marks.fold({lag.mark: int(as_int64(pa.array([latest], latest.type))[0]) - lag.lag}, lowest=False)
+                marks.fold({lag.mark: mark_of(latest, lag.lag)}, lowest=False)
         if MARKS_COLUMN in self.names:
             for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
                 marks.fold(json.loads(text), lowest=True)
@@ -229,6 +232,12 @@ class _Folded:
 
     def to_bytes(self) -> bytes:
         return json.dumps({"lowest": self.lowest, "marks": self.marks}).encode()
+
+
+def mark_of(latest: pa.Scalar, lag: int) -> int:
+    """The mark that the latest time of a column gives; no time of a row is the end of input."""
+    time = int(as_int64(pa.array([latest], latest.type))[0])
+    return max(-END_OF_INPUT, min(time - lag, END_OF_INPUT - 1))
 
 
 def fold_marks(blobs: Sequence[bytes]) -> dict[str, int]:

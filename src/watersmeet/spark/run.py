@@ -144,10 +144,10 @@ def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> 
     """The sink of that name; a query that names none shows its rows on the console."""
     if name is None:
         return Sink("console", "console", {"truncate": "false"})
-    sinks = {sink.name: sink for sink in script.sinks}
-    if name not in sinks:
+    sinks = {sink.name.lower(): sink for sink in script.sinks}
+    if name.lower() not in sinks:
         raise refuse("UNKNOWN_SINK", script.place(span), sink=name, suggestion=did_you_mean(name, sinks))
-    sink = sinks[name]
+    sink = sinks[name.lower()]
     try:
         # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
         with unlogged():

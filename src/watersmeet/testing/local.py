@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.condition import evaluate, holds
 from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.operator import NOW, Marks, Report
+from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks, Report
 from watersmeet.joins.reference import Reference
 from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.runs import as_int64
@@ -125,7 +125,7 @@ def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
         rows = rows.filter(pc.equal(rows.column(PART), lag.part))
     times = rows.column(lag.column).drop_null().combine_chunks()
     if len(times):
-        found.append(int(as_int64(times).max()) - lag.lag)
+        found.append(max(-END_OF_INPUT, min(int(as_int64(times).max()) - lag.lag, END_OF_INPUT - 1)))
     return {lag.mark: max(found)} if found else {}
 
 

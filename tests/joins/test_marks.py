@@ -1,0 +1,47 @@
+"""What follows from marks, where the reviewed corners are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.joins.marks import hear
+from watersmeet.joins.operator import END_OF_INPUT, NOW
+from watersmeet.testing import MemoryStore
+
+
+def test_what_is_silent_follows_in_the_declared_order() -> None:
+    bounds = [Bound("l1", "r1", 0), Bound("r1", "l1", 0), Bound("l2", "r1", 0)]
+    received = {"l1": 1, "l2": 30, "r1": 20}
+    active = {NOW: 5, "l1": 0, "r1": 0}
+    marks, _ = hear({NOW: 10}, [], [("l1", 8), ("r1", 8)], bounds, received, active)
+    assert (marks["l1"], marks["r1"]) == (20, 30)
+
+
+def test_a_pause_of_the_query_is_no_silence_of_its_sources() -> None:
+    marks, active = hear({NOW: 1000}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {NOW: 5, "r": 5})
+    assert "r" not in marks
+    marks, _ = hear({NOW: 1009}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, active)
+    assert "r" not in marks
+    marks, _ = hear({NOW: 1010}, [], [("r", 10)], [Bound("l", "r", 0)], {"l": 50, "r": 1}, {**active, NOW: 1009})
+    assert marks["r"] == 50
+
+
+def test_the_end_of_one_side_is_no_end_of_the_result() -> None:
+    side = Side(("r.t", "r.u"), ("r.t", "r.u"))
+    bounds = (Bound("l.t", "r.t", 1), Bound("r.t", "l.t", 1))
+    join = IntervalJoin("left", Side(("l.t",), ("l.t",)), side, "l.t", "r.t", -1, 1, bounds)
+    report = join.step(MemoryStore(), {}, {"l.t": 5, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}).report
+    assert report.watermarks == {"l.t": 5, "r.t": 4, "r.u": END_OF_INPUT - 1}
+
+
+def test_runs_written_under_another_time_zone_still_merge() -> None:
+    side = Side(("l.t",), ("l.t",))
+    bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
+    join = IntervalJoin("left", side, Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+    store = MemoryStore()
+    for number in range(6):
+        zone = "UTC" if number < 3 else "Europe/Berlin"
+        join.step(store, {0: pa.table({"l.t": pa.array([number], pa.timestamp("us", tz=zone))})}, {})
+    report = join.step(store, {}, {"r.t": END_OF_INPUT}).report
+    assert report.padded == (6, 0)
