@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,10 @@ def arrive(folder: Path, stream: str, number: int, *rows: tuple[Any, ...]) -> No
     names = ("id", "t", "x")
     (folder / stream).mkdir(exist_ok=True)
     text = "".join(json.dumps(dict(zip(names, row, strict=False))) + "\n" for row in rows)
-    (folder / stream / f"{number}.json").write_text(text)
+    path = folder / stream / f"{number}.json"
+    path.write_text(text)
+    # The file source takes files in the order of their times.
+    os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
 
 
 def run(spark: SparkSession, folder: Path, query: str, settings: str = "") -> list[Progress]:
@@ -85,9 +89,7 @@ def test_the_limit_fails_and_a_higher_one_continues(spark: SparkSession, tmp_pat
         run(spark, tmp_path, query, "SET watersmeet.state.max_rows = 44;")
     assert "a and b" in str(caught.value) and "max_rows" in str(caught.value)
     run(spark, tmp_path, query, "SET watersmeet.state.max_rows = 1000;")
-    rows = [row for row in written(tmp_path / "joined") if "_spark_metadata" not in str(row)]
     joined = spark.read.json(str(tmp_path / "joined")).collect()
-    assert rows
     assert len(joined) == 3 * 19 + 3 * 3
 
 

@@ -78,13 +78,24 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) 
 def run_opened(
     opened: Opened, spark: SparkSession, storage: Path, trigger: Trigger, is_local: bool, board: Board
 ) -> None:
-    """Run what was opened; refusals have their places in the user's files."""
+    """Run what was opened; refusals have their places in the user's files.
+
+    An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error.
+    """
     from watersmeet.spark.run import run_script
 
     # A remote server has files of its own: there, relative paths are left to it.
     script = resolve_paths(opened.script, opened.project.root) if is_local else opened.script
     try:
-        run_script(script, spark=spark, storage=storage, trigger=trigger, on_progress=board.show)
+        with interruptions_noted() as is_interrupted:
+            run_script(
+                script,
+                spark=spark,
+                storage=storage,
+                trigger=trigger,
+                on_progress=board.show,
+                is_interrupted=is_interrupted,
+            )
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
 
@@ -111,13 +122,31 @@ def interruptible() -> Generator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    with _handled(interrupt):
+        yield
+
+
+@contextmanager
+def interruptions_noted() -> Generator[Callable[[], bool]]:
+    """Note Ctrl-C and a polite kill instead of acting on them; what is given tells whether there was one."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+
+    with _handled(note):
+        yield lambda: bool(noted)
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
     wanted = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, interrupt) for number in wanted]
+    before = [signal.signal(number, handler) for number in wanted]
     try:
         yield
     finally:
-        for number, handler in zip(wanted, before, strict=True):
-            signal.signal(number, handler)
+        for number, former in zip(wanted, before, strict=True):
+            signal.signal(number, former)
 
 
 def _outputs(opened: Opened) -> str:

@@ -70,21 +70,23 @@ def run_script(
     storage: Path,
     trigger: Trigger,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
-    ``storage`` holds a checkpoint per query: a later run of the same script continues there.
+    ``storage`` holds a checkpoint per query: a later run of the same script continues there. ``is_interrupted`` is
+    asked between calls to Spark; if it says so, the queries are stopped and KeyboardInterrupt is raised.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     _set(script, spark)
     prepared = _prepare(script, spark, storage)
     available_now = trigger != "continuous"
-    _watch(prepared, _start_all(prepared, available_now=available_now), on_progress)
+    _watch(prepared, _start_all(prepared, available_now=available_now), on_progress, is_interrupted)
     if trigger == "end":
         for query in prepared:
             _write_end(query)
-        _watch(prepared, _start_all(prepared, available_now=True), on_progress)
+        _watch(prepared, _start_all(prepared, available_now=True), on_progress, is_interrupted)
 
 
 def _set(script: Script, spark: SparkSession) -> None:
@@ -199,12 +201,19 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     return query
 
 
-def _watch(prepared: list[Prepared], queries: list[StreamingQuery], on_progress: Callable[[Progress], None]) -> None:
+def _watch(
+    prepared: list[Prepared],
+    queries: list[StreamingQuery],
+    on_progress: Callable[[Progress], None],
+    is_interrupted: Callable[[], bool],
+) -> None:
     """Report every batch until all queries have ended; whatever happens, none is left running."""
     seen = [-1] * len(queries)
     try:
         while any(query.isActive for query in queries):
             time.sleep(POLL_SECONDS)
+            if is_interrupted():
+                raise KeyboardInterrupt
             _report(prepared, queries, seen, on_progress)
             failed = next((q for q in queries if q.exception() is not None), None)
             if failed is not None:
