@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench soak lock clean
+.PHONY: help install demo test check check-types check-tests bench soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,10 +31,15 @@ test: install ## all tests, with Spark
 	$(BIN)/python -m pytest
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
+	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
+
+check-types:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright --level error
 	$(BIN)/lint-imports
+	$(BIN)/basedpyright --level error
+
+check-tests:
 	$(BIN)/python -m pytest -q -m "not spark"
 
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
