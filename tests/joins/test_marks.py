@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from watersmeet.joins import runs
 from watersmeet.joins.interval import Bound, IntervalJoin, Side
 from watersmeet.joins.marks import hear
 from watersmeet.joins.operator import END_OF_INPUT, NOW
@@ -45,3 +46,16 @@ def test_runs_written_under_another_time_zone_still_merge() -> None:
         join.step(store, {0: pa.table({"l.t": pa.array([number], pa.timestamp("us", tz=zone))})}, {})
     report = join.step(store, {}, {"r.t": END_OF_INPUT}).report
     assert report.padded == (6, 0)
+
+
+def test_a_worker_forgets_runs_that_another_one_expired() -> None:
+    side = Side(("l.t",), ("l.t",))
+    bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
+    join = IntervalJoin("inner", side, Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+    store = MemoryStore()
+    join.step(store, {0: pa.table({"l.t": [1]})}, {})
+    first, runs._cache = runs._cache, runs._Cache(budget=10**6)
+    join.step(store, {}, {"r.t": 100})
+    kept, runs._cache = len(first.runs), first
+    join.step(store, {}, {})
+    assert len(runs._cache.runs) == kept - 1

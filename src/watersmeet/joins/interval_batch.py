@@ -82,6 +82,7 @@ class IntervalBatch:
         self.store = store
         self.entries = [list(entries) for entries in directory.entries]
         self.emitted_before = directory.emitted
+        self.owner = directory.owner
         self.before, self.after = before, after
         self.active = active
         self.new: dict[int, _Held] = {}
@@ -196,7 +197,7 @@ class IntervalBatch:
         if not len(held.rows):
             return []
         entry = Entry.of(held.rows)
-        put_run(self.store, entry, held.rows, held.matched)
+        put_run(self.store, self.owner, entry, held.rows, held.matched)
         self.touched[entry.name] = _Held(held.rows, held.matched)
         return [entry]
 
@@ -265,7 +266,7 @@ class IntervalBatch:
             )
             rows = rows.where(alive)
             one = Entry.of(rows)
-            put_run(self.store, one, rows, matched)
+            put_run(self.store, self.owner, one, rows, matched)
             for entry in group:
                 remove_run(self.store, entry, flagged=matched is not None)
             entries = [
@@ -279,7 +280,9 @@ class IntervalBatch:
         bounded = frozenset(bound.column for bound in join.bounds)
         watermarks = self.after.emitted(join.times, bounded, self.kept, self.emitted_before)
         entries = (tuple(self.entries[LEFT]), tuple(self.entries[RIGHT]))
-        self.store.put(DIRECTORY, Directory(entries, self.after.received, watermarks, self.active).to_bytes())
+        self.store.put(
+            DIRECTORY, Directory(entries, self.after.received, watermarks, self.active, self.owner).to_bytes()
+        )
         numbers = {name: (values[LEFT], values[RIGHT]) for name, values in self.counts.items()}
         report = Report(matched=self.matches, watermarks=watermarks, **numbers)
         return Emission(tuple(self.out), tuple(self.late), report)
@@ -289,7 +292,9 @@ class IntervalBatch:
         held = self.touched.get(entry.name)
         if held is None:
             matched = read_flags(self.store, entry) if self.join.tracked[port] else None
-            held = self.touched[entry.name] = _Held(read_run(self.store, entry, self.join.layouts[port]), matched)
+            held = self.touched[entry.name] = _Held(
+                read_run(self.store, self.owner, entry, self.join.layouts[port]), matched
+            )
         return held
 
     def count_kept(self, port: int, rows: int, lowest: Marks) -> None:

@@ -92,18 +92,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Directory:
-    """The runs of each port, oldest first, the marks of the shard, and when its columns were last heard of."""
+    """The runs of each port, oldest first, the marks of the shard, and when its columns were last heard of.
+
+    ``owner`` names the shard to the cache of decoded runs, which forgets what the directory no longer lists.
+    """
 
     entries: tuple[tuple[Entry, ...], ...]
     received: Marks = field(default_factory=dict[str, int])
     emitted: Marks = field(default_factory=dict[str, int])
     active: Marks = field(default_factory=dict[str, int])
+    owner: str = field(default_factory=lambda: uuid4().hex)
 
     def to_bytes(self) -> bytes:
         """The directory as it is stored."""
         runs = [[[e.name, e.rows, dict(e.lowest), dict(e.highest)] for e in port] for port in self.entries]
         marks = {"received": dict(self.received), "emitted": dict(self.emitted), "active": dict(self.active)}
-        return json.dumps({"runs": runs, **marks}).encode()
+        return json.dumps({"owner": self.owner, "runs": runs, **marks}).encode()
 
     @staticmethod
     def from_bytes(value: bytes | None, ports: int) -> Directory:
@@ -112,10 +116,12 @@ class Directory:
             return Directory(((),) * ports)
         read = cast("dict[str, Any]", json.loads(value))
         entries = tuple(tuple(Entry(*entry) for entry in port) for port in read["runs"])
-        return Directory(entries, read["received"], read["emitted"], read["active"])
+        found = Directory(entries, read["received"], read["emitted"], read["active"], read["owner"])
+        _cache.retain(found.owner, {entry.name for port in entries for entry in port})
+        return found
 
 
-def put_run(store: Store, entry: Entry, rows: Rows, matched: Bools | None) -> None:
+def put_run(store: Store, owner: str, entry: Entry, rows: Rows, matched: Bools | None) -> None:
     """Store a run, and its flags if its side keeps any."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.table.schema, options=_COMPRESSED) as writer:
@@ -123,10 +129,10 @@ def put_run(store: Store, entry: Entry, rows: Rows, matched: Bools | None) -> No
     store.put(f"run/{entry.name}", sink.getvalue().to_pybytes())
     if matched is not None:
         put_flags(store, entry, matched)
-    _cache.put(entry.name, rows)
+    _cache.put(entry.name, owner, rows)
 
 
-def read_run(store: Store, entry: Entry, layout: Layout) -> Rows:
+def read_run(store: Store, owner: str, entry: Entry, layout: Layout) -> Rows:
     """The rows of a run, decoded or from the cache."""
     cached = _cache.find(entry.name)
     if cached is not None:
@@ -136,7 +142,7 @@ def read_run(store: Store, entry: Entry, layout: Layout) -> Rows:
         raise RuntimeError(f"the state has no run {entry.name}, which its directory lists")
     with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
         rows = layout.rows(reader.read_next_batch())
-    _cache.put(entry.name, rows)
+    _cache.put(entry.name, owner, rows)
     return rows
 
 
@@ -202,25 +208,30 @@ class _Cache:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.size = 0
-        self.runs: OrderedDict[str, Rows] = OrderedDict()
+        self.runs: OrderedDict[str, tuple[str, Rows]] = OrderedDict()
 
     def find(self, name: str) -> Rows | None:
-        rows = self.runs.get(name)
-        if rows is not None:
-            self.runs.move_to_end(name)
-        return rows
+        if name not in self.runs:
+            return None
+        self.runs.move_to_end(name)
+        return self.runs[name][1]
 
-    def put(self, name: str, rows: Rows) -> None:
+    def retain(self, owner: str, names: set[str]) -> None:
+        """Forget the runs of a shard that it no longer has: another worker may have expired or merged them."""
+        for name in [n for n, (whose, _) in self.runs.items() if whose == owner and n not in names]:
+            self.drop(name)
+
+    def put(self, name: str, owner: str, rows: Rows) -> None:
         self.drop(name)
-        self.runs[name] = rows
+        self.runs[name] = (owner, rows)
         self.size += _bytes(rows)
         while self.size > self.budget and self.runs:
             self.drop(next(iter(self.runs)))
 
     def drop(self, name: str) -> None:
-        rows = self.runs.pop(name, None)
-        if rows is not None:
-            self.size -= _bytes(rows)
+        found = self.runs.pop(name, None)
+        if found is not None:
+            self.size -= _bytes(found[1])
 
 
 def _bytes(rows: Rows) -> int:
