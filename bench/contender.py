@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import shutil
 import sys
@@ -10,20 +11,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import watersmeet as ws
 from bench.data import LAG_SECONDS, Workload
 from watersmeet.analyze import analyze
-from watersmeet.api import join_script
 from watersmeet.joins.operator import Emission, Marks, Overflow, Report, Store
+from watersmeet.language import read_script
+from watersmeet.observe.progress import progress_of
 from watersmeet.physical import JoinPlan, plan_query
+from watersmeet.spark.columnar import find_files
 from watersmeet.spark.compile import Compiler
 from watersmeet.spark.session import session
+from watersmeet.spark.sources import read_sources
 
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -35,8 +41,11 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 class Floor:
     """An operator that lets every row arrive and does nothing with it: what Spark's plumbing costs by itself."""
 
+    shown = ((), ())
+    extra = ()
     late_columns = ((), ())
     needs_clock = False
+    needs_run = False
     identity = "floor"
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Floor:
@@ -53,33 +62,61 @@ class Floor:
         return Emission(report=Report(rows=(rows[0], rows[1])))
 
 
-def main(contender: str, folder: str, workload: Workload, how: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Run:
+    """What one process measures: a contender on a workload; ``start``: only how long its first result takes."""
+
+    contender: str
+    workload: Workload
+    how: str = "inner"
+    shards: int = 2
+    start: bool = False
+
+
+def main(run: Run, folder: Path) -> dict[str, Any]:
     """Run a contender and measure it."""
-    spark = session("local[2]", conf=_conf(contender), log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
-    sides = [_stream(spark, Path(folder) / side) for side in ("left", "right")]
-    result = _query(contender, sides[0], sides[1], workload, how).observe("result", F.count(F.lit(1)).alias("rows"))
+    spark = session("local[2]", conf=_conf(run), log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
+    if run.start:
+        return _first_results(spark, run, folder)
+    started = time.perf_counter()
+    query = _writer(spark, run, folder).start()
+    query.awaitTermination()
+    return _measured(run, time.perf_counter() - started, list(query.recentProgress))
+
+
+def _writer(spark: SparkSession, run: Run, folder: Path) -> DataStreamWriter:
+    result = _query(spark, run, folder).observe("result", F.count(F.lit(1)).alias("rows"))
     checkpoint = tempfile.mkdtemp(prefix="watersmeet-bench-")
-    try:
+    atexit.register(shutil.rmtree, checkpoint, ignore_errors=True)
+    writer = result.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    return writer.trigger(availableNow=True)
+
+
+def _first_results(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
+    """Seconds from start to the first result: first in a session that Spark's own join has warmed, then again."""
+    _writer(spark, replace(run, contender="spark-rocksdb-2"), folder).start().awaitTermination()
+    seconds: list[float] = []
+    for _ in range(4):
+        writer = _writer(spark, run, folder)
         started = time.perf_counter()
-        query = (
-            result.writeStream.format("noop")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = writer.start()
+        while query.lastProgress is None:
+            time.sleep(0.005)
+        seconds.append(round(time.perf_counter() - started, 3))
         query.awaitTermination()
-        seconds = time.perf_counter() - started
-        return _measured(contender, seconds, list(query.recentProgress))
-    finally:
-        shutil.rmtree(checkpoint, ignore_errors=True)
+    return {"contender": run.contender, "first": seconds[0], "later": median(seconds[1:])}
 
 
-def _conf(contender: str) -> dict[str, str]:
-    conf = {"spark.driver.memory": "6g", "spark.sql.streaming.numRecentProgressUpdates": "10000"}
-    if contender == "spark-memory":
+def _conf(run: Run) -> dict[str, str]:
+    conf = {
+        "spark.driver.memory": "6g",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.sql.shuffle.partitions": str(run.shards),
+    }
+    if run.contender == "spark-memory":
         conf[PROVIDER] = MEMORY
-    if contender.startswith("spark-rocksdb"):
-        conf |= {PROVIDER: ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": contender[-1]}
+    if run.contender.startswith("spark-rocksdb"):
+        conf |= {PROVIDER: ROCKSDB, "spark.sql.streaming.join.stateFormatVersion": run.contender[-1]}
     return conf
 
 
@@ -88,47 +125,71 @@ def _stream(spark: SparkSession, folder: Path) -> DataFrame:
     return frame.withWatermark("ts", f"{LAG_SECONDS} seconds")
 
 
-def _query(contender: str, left: DataFrame, right: DataFrame, workload: Workload, how: str) -> DataFrame:
-    condition = "left.id = right.id"
-    if contender == "floor":
-        return _floor(left, right, condition, workload)
-    if contender == "watersmeet":
-        joined = ws.join(left, right, on=condition, within=workload.within_text, how=how)
+def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
+    """The contender's query; ``watersmeet`` and the floor read as a script does, ``-frames`` like Spark's own join."""
+    if run.contender in ("watersmeet", "floor"):
+        return _of_script(spark, run, folder)
+    left, right = (_stream(spark, folder / side) for side in ("left", "right"))
+    if run.contender == "watersmeet-frames":
+        joined = ws.join(left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how)
         return joined.select("left_id", "left_ts", "left_amount", "right_ts", "right_amount")
-    interval = f"INTERVAL {workload.within} SECONDS"
+    interval = f"INTERVAL {run.workload.within} SECONDS"
     bound = f"right.ts BETWEEN left.ts - {interval} AND left.ts + {interval}"
-    joined = left.alias("left").join(right.alias("right"), F.expr(f"{condition} AND {bound}"), how)
+    joined = left.alias("left").join(right.alias("right"), F.expr(f"left.id = right.id AND {bound}"), run.how)
     return joined.selectExpr("left.id", "left.ts", "left.amount", "right.ts", "right.amount")
 
 
-def _floor(left: DataFrame, right: DataFrame, condition: str, workload: Workload) -> DataFrame:
-    """The same plan with the operator taken out."""
-    script, sources = join_script(left, right, condition, within=workload.within_text)
-    (query,) = analyze(script, sources)
-    plan = plan_query(query)
-    relation = plan.relation
-    assert isinstance(relation, JoinPlan)
-    frames = {"left": left, "right": right}
-    without = replace(plan, relation=replace(relation, operator=Floor()))
-    return Compiler(left.sparkSession, frames, shards=2).query(without).result
+def _of_script(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
+    streams = "".join(
+        f"CREATE STREAM {side} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
+        f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1');"
+        for side in ("left", "right")
+    ).replace("left (", "`left` (").replace("right (", "`right` (")  # fmt: skip
+    text = (
+        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
+        f" FROM `left` l {run.how.upper()} JOIN `right` r WITHIN {run.workload.within_text} ON l.id = r.id"
+    )
+    if run.contender == "watersmeet":
+        return ws.sql(text, spark=spark)
+    script = read_script(text)
+    plan = plan_query(analyze(script)[0])
+    assert isinstance(plan.relation, JoinPlan)
+    without = replace(plan, relation=replace(plan.relation, operator=Floor()))
+    frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
+    return Compiler(spark, frames, run.shards, files=files).query(without).result
 
 
-def _measured(contender: str, seconds: float, progress: list[Any]) -> dict[str, Any]:
-    batches = [p for p in progress if p["numInputRows"] > 0]
-    warm = max(1, len(batches) // 4)
+def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
+    """The steady state: the first quarter of the batches is warm-up, and so are the large ones before small ones."""
+    sizes = run.workload.sizes
+    batches = progress[: len(sizes)]
+    small = run.workload.small_batches
+    warm = len(sizes) - small * 3 // 4 if small else max(1, len(sizes) // 4)
     steady = batches[warm:]
     millis = [p["durationMs"]["triggerExecution"] for p in steady]
-    rows = sum(p["numInputRows"] for p in steady)
     return {
-        "contender": contender,
+        "contender": run.contender,
+        "how": run.how,
+        "shards": run.shards,
         "batches": len(batches),
         "steady_batches": len(steady),
-        "rows": sum(p["numInputRows"] for p in batches),
+        "rows": 2 * sum(sizes),
         "results": sum(_rows(p) for p in progress),
-        "rows_per_second": round(rows / sum(millis) * 1000),
+        "rows_per_second": round(2 * sum(sizes[warm:]) / sum(millis) * 1000),
+        "results_per_second": round(sum(_rows(p) for p in steady) / sum(millis) * 1000),
         "seconds_per_batch": round(sum(millis) / len(millis) / 1000, 3),
+        "median": round(median(millis) / 1000, 3),
+        "p99": round(sorted(millis)[len(millis) * 99 // 100] / 1000, 3),
         "whole_run_seconds": round(seconds, 1),
+        "state_rows": _state_rows(steady[-1]),
+        "last": steady[-1]["durationMs"],
     }
+
+
+def _state_rows(progress: Any) -> int:
+    """The rows that a join keeps, as Spark's own join counts them, or ours."""
+    ours = progress_of("bench", progress, frozenset())
+    return ours.state_rows or sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
 
 
 def _rows(progress: Any) -> int:
@@ -137,5 +198,6 @@ def _rows(progress: Any) -> int:
 
 
 if __name__ == "__main__":
-    contender_, folder_, workload_, how_ = sys.argv[1:]
-    print("RESULT " + json.dumps(main(contender_, folder_, Workload(**json.loads(workload_)), how_)))
+    given = json.loads(sys.argv[1])
+    asked = Run(**given | {"workload": Workload(**given["workload"])})
+    print("RESULT " + json.dumps(main(asked, Path(sys.argv[2]))))

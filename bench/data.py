@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +17,31 @@ LAG_SECONDS = 10
 START = 1_700_000_000
 SIDES = ("left", "right")
 
+Shape = Literal["uniform", "pairs", "skew", "dense"]
+"""How rows meet. ``uniform``: keys at random. ``pairs``: every key once on each side, its two rows at most half a batch
+apart, so that a longer bound adds state and no result. ``skew``: uniform, but one key has 20 % of all rows, all of them
+on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes again."""
+
+ROWS_PER_DENSE_KEY = 100
+HOT_ROWS_OF_THE_LEFT = 0.4
+SCATTER = 0x1E3779B97F4A7C15
+"""Odd, so that multiplying by it modulo 2**63 gives each number another, far from its neighbours."""
+
 
 @dataclass(frozen=True)
 class Workload:
-    """How much data there is: rows of both sides, distinct keys, batches, and the bound of the join in seconds."""
+    """How much data there is: rows of both sides, distinct keys, batches, and the bound of the join in seconds.
+
+    With ``small_batches``, so many batches of ``small_rows`` follow.
+    """
 
     rows: int = 8_000_000
     keys: int = 400_000
     batches: int = 16
     within: int = 60
+    shape: Shape = "uniform"
+    small_batches: int = 0
+    small_rows: int = 2_000
 
     @property
     def within_text(self) -> str:
@@ -34,7 +51,13 @@ class Workload:
     @property
     def folder_name(self) -> str:
         """A name that tells the data apart."""
-        return f"{self.rows}-{self.keys}-{self.batches}"
+        small = f"-{self.small_batches}x{self.small_rows}" if self.small_batches else ""
+        return f"{self.shape}-{self.rows}-{self.keys}-{self.batches}{small}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The rows of each batch, of one side."""
+        return (self.rows // 2 // self.batches,) * self.batches + (self.small_rows // 2,) * self.small_batches
 
 
 def write(workload: Workload, root: Path) -> Path:
@@ -42,28 +65,41 @@ def write(workload: Workload, root: Path) -> Path:
     folder = root / workload.folder_name
     if (folder / "done").exists():
         return folder
-    per_file = workload.rows // 2 // workload.batches
     for side in SIDES:
         (folder / side).mkdir(parents=True, exist_ok=True)
-        for batch in range(workload.batches):
+        before = 0
+        for batch, size in enumerate(workload.sizes):
             path = folder / side / f"{batch:05}.parquet"
-            pq.write_table(_batch(per_file, workload.keys, batch, side == "left"), path)
+            pq.write_table(_batch(workload, batch, before, size, is_left=side == "left"), path)
             # The file source takes files in the order of their times.
             os.utime(path, (START + batch,) * 2)
+            before += size
     (folder / "done").touch()
     return folder
 
 
-def _batch(rows: int, keys: int, batch: int, is_left: bool) -> pa.Table:
+def _batch(workload: Workload, batch: int, before: int, rows: int, *, is_left: bool) -> pa.Table:
     rng = np.random.default_rng([batch, is_left])
     offset = np.sort(rng.integers(0, SECONDS_PER_BATCH * 1_000_000, rows))
     disorder = rng.integers(0, DISORDER_SECONDS * 1_000_000, rows)
     times = (START + batch * SECONDS_PER_BATCH) * 1_000_000 + offset - disorder
     return pa.table(
         {
-            "id": pa.array(rng.integers(0, keys, rows)),
+            "id": pa.array(_keys(workload, rng, before, rows, is_left=is_left)),
             "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
             "amount": pa.array(rng.random(rows)),
             "count": pa.array(rng.integers(0, 1000, rows).astype(np.int32)),
         }
     )
+
+
+def _keys(workload: Workload, rng: np.random.Generator, before: int, rows: int, *, is_left: bool) -> np.ndarray:
+    if workload.shape == "pairs":
+        numbers = before + np.arange(rows, dtype=np.uint64)
+        return ((numbers * np.uint64(SCATTER)) & np.uint64(2**63 - 1)).astype(np.int64)
+    if workload.shape == "dense":
+        return rng.permutation(before + np.arange(rows)) // ROWS_PER_DENSE_KEY
+    keys = rng.integers(0, workload.keys, rows)
+    if workload.shape == "skew" and is_left:
+        keys[rng.random(rows) < HOT_ROWS_OF_THE_LEFT] = 0
+    return keys

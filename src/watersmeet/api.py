@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from watersmeet.analyze import analyze
-from watersmeet.catalog import NOWHERE, Amount, Source
-from watersmeet.duration import parse_duration
+from watersmeet.calls import (
+    LEFT,
+    RIGHT,
+    Call,
+    Direction,
+    EventTime,
+    PadWith,
+    WindowOptions,
+    asof_call,
+    check_choice,
+    interval_call,
+    limits,
+    positive,
+    sync_call,
+    window_call,
+)
+from watersmeet.catalog import NOWHERE
 from watersmeet.errors import refuse
 from watersmeet.joins.operator import Overflow
-from watersmeet.language import read_expression, read_script
+from watersmeet.language import read_script
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.physical.explain import render
-from watersmeet.plan.nodes import Join, JoinKind, Query, Scan, Script, Star, Within
+from watersmeet.plan.nodes import Script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-KINDS: dict[str, JoinKind] = {
-    "inner": "inner",
-    "left": "left", "leftouter": "left",
-    "right": "right", "rightouter": "right",
-    "full": "full", "outer": "full", "fullouter": "full",
-    "semi": "semi", "leftsemi": "semi", "anti": "anti", "leftanti": "anti",
-}  # fmt: skip
-"""Spark's own names of the kinds; underscores do not matter."""
-
-LEFT, RIGHT = "left", "right"
-_NAME = re.compile(r"\w+")
-
-
-@dataclass(frozen=True)
-class EventTime:
-    """The event time of a side as arguments give it: its column, its lag, and after how long the side is idle."""
-
-    column: str | None = None
-    lag: str | int | None = None
-    idle: str | None = None
 
 
 def join(
@@ -76,18 +68,126 @@ def join(
 
         ws.join(orders, deliveries, on="left.id = right.order_id", within="1 hour", how="left")
     """
-    from watersmeet.spark.build import build
-
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
-    script, sources = join_script(left, right, on, within, how, times)
-    _check_choice("late", late, ("counted", "kept"))
-    _check_choice("overflow", overflow, ("fail", "drop_oldest"))
-    limits = None if max_rows is None else Limits(_positive("max_rows", max_rows), overflow)
-    (built,) = build(
-        left.sparkSession, script, {LEFT: left, RIGHT: right}, extra=sources, marks=marks, late=late, limits=limits,
-        shards=None if shards is None else _positive("shards", shards),
-    )  # fmt: skip
-    return built.compiled.result
+    call = interval_call(left, right, on, within, how, times)
+    return _result(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+
+
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str] = (),
+    *,
+    left_window: str,
+    right_window: str,
+    how: str = "inner",
+    left_pad: PadWith = "nulls",
+    right_pad: PadWith = "nulls",
+    unmatched: Literal["padded", "apart"] = "padded",
+    discarded: Literal["dropped", "emitted"] = "dropped",
+    trigger: Literal["hidden", "shown"] = "hidden",
+    order_by: str | tuple[str, str] | None = None,
+    max_rows: int | None = None,
+    overflow: Overflow = "fail",
+    shards: int | None = None,
+) -> DataFrame:
+    """Join what is in two windows: an arriving row meets the rows that the other side's window holds.
+
+    - ``on``: as for `join`; without it every row meets every row of the other window
+    - ``left_window``: how long rows stay, as SQL has it inside ``WINDOW (...)``: ``"COUNT 100 PARTITION BY ticker"``,
+      ``"TIME 10s"``, ``"DELTA price 5"``; ``"COUNT 0"`` keeps none
+    - ``left_pad``: what the left columns show beside a right row that stayed alone: ``"nulls"``, ``"zeros"``, or values
+      by column
+    - ``unmatched="apart"``: rows that stayed alone come unpaired, in the columns ``_unmatched_left`` and
+      ``_unmatched_right``, which are NULL for all others
+    - ``discarded="emitted"``: rows of discarded partitions come out as if they were evicted
+    - ``trigger="shown"``: the result has ``_trigger``, ``_seq`` and ``_last``
+    - ``order_by``: the column of both sides, or of each, that gives the order of arrival
+
+    Example::
+
+        ws.window_join(trades, quotes, on="ticker", left_window="COUNT 1 PARTITION BY ticker", right_window="COUNT 0")
+    """
+    check_choice("unmatched", unmatched, ("padded", "apart"))
+    check_choice("discarded", discarded, ("dropped", "emitted"))
+    check_choice("trigger", trigger, ("hidden", "shown"))
+    options = WindowOptions(left_pad, right_pad, unmatched, discarded, trigger, order_by)
+    call = window_call(left, right, on, (left_window, right_window), how, options)
+    return _result(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
+
+
+def sync_join(
+    *frames: DataFrame,
+    time: str | None = None,
+    lag: str | int | None = None,
+    idle: str | None = None,
+    disorder: Literal["drop", "error"] = "drop",
+    late: LateRows = "counted",
+    max_rows: int | None = None,
+    overflow: Overflow = "fail",
+    shards: int | None = None,
+    marks: DataFrame | None = None,
+    **named: DataFrame,
+) -> DataFrame:
+    """Join rows of two or more ports that have the same event time.
+
+    The ports are called ``i1``, ``i2`` and so on, or as their arguments are named. ``time``, ``lag`` and ``idle`` say
+    of all ports what `join` is told of each side; else `withWatermark` does. A port's times must increase: a row that
+    does not is dropped and counted as late, or with ``disorder="error"`` stops the query.
+
+    Example::
+
+        ws.sync_join(temperature=t, wind=w, rain=r, time="measured_at")
+    """
+    check_choice("disorder", disorder, ("drop", "error"))
+    ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)} | named
+    if len(ports) < 2:
+        hint = "write `ws.sync_join(a, b)`."
+        raise refuse("WRONG_ARGUMENT", argument="frames", value=len(ports), reason="it joins two or more", hint=hint)
+    call = sync_call(ports, EventTime(time, lag, idle), disorder)
+    return _result(call, ports, late, limits(max_rows, overflow), shards, marks)
+
+
+def asof_join(
+    left: DataFrame,
+    right: DataFrame,
+    on: str | Sequence[str] = (),
+    *,
+    how: str = "left",
+    direction: Direction = "backward",
+    exact: Literal["allowed", "excluded"] = "allowed",
+    tolerance: str | int | None = None,
+    default: Mapping[str, Any] | None = None,
+    left_time: str | None = None,
+    right_time: str | None = None,
+    left_lag: str | int | None = None,
+    right_lag: str | int | None = None,
+    left_idle: str | None = None,
+    right_idle: str | None = None,
+    late: LateRows = "counted",
+    max_rows: int | None = None,
+    overflow: Overflow = "fail",
+    shards: int | None = None,
+    marks: DataFrame | None = None,
+) -> DataFrame:
+    """Join each left row with the version of the right side that is in force at its time.
+
+    - ``on``: equalities that say whose version it is, or columns that both have; nothing: all versions are of one thing
+    - ``direction``: ``"backward"``, ``"forward"`` or ``"nearest"``; ``exact="excluded"``: equal times do not count
+    - ``tolerance``: how far away a version may be; the other directions need it on streams
+    - ``how``: ``"left"`` or ``"inner"``; ``default``: what right columns show where there is no version
+
+    Times, late rows, limits, shards and marks are told as to `join`.
+
+    Example::
+
+        ws.asof_join(trades, quotes, on="ticker", tolerance="10 minutes", default={"bid": 0})
+    """
+    check_choice("direction", direction, ("backward", "forward", "nearest"))
+    check_choice("exact", exact, ("allowed", "excluded"))
+    times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
+    call = asof_call(left, right, on, how, (direction, exact), tolerance, default or {}, times)
+    return _result(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def sql(
@@ -101,6 +201,7 @@ def sql(
                orders=orders, deliveries=deliveries)
     """
     from watersmeet.spark.build import build, source_of
+    from watersmeet.spark.columnar import find_files
     from watersmeet.spark.session import session
     from watersmeet.spark.sources import read_sources
 
@@ -108,7 +209,9 @@ def sql(
     _check_one_query(script)
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
     extra = {name: source_of(name, frame) for name, frame in frames.items()}
-    return build(spark, script, read_sources(spark, script, frames), extra=extra, marks=marks)[0].compiled.result
+    sources = read_sources(spark, script, frames)
+    files = find_files(spark, script, frames)
+    return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
 
 
 def explain(
@@ -135,80 +238,30 @@ def explain(
             hint = 'write `ws.explain(left, right, on="id", within="1 hour")`.'
             raise refuse("WRONG_ARGUMENT", argument="right", value=None, reason="a join has two sides", hint=hint)
         times = (EventTime(left_time, left_lag), EventTime(right_time, right_lag))
-        script, sources = join_script(query, right, on, within, how, times)
+        script, sources = interval_call(query, right, on, within, how, times)
         frames = {LEFT: query, RIGHT: right}
     inputs = "batches" if frames and not any(frame.isStreaming for frame in frames.values()) else "streams"
     return "\n\n".join(render(one, plan_query(one)) for one in analyze(script, sources, inputs=inputs))
 
 
-def join_script(
-    left: DataFrame,
-    right: DataFrame,
-    on: str | Sequence[str],
-    within: str | int | None = None,
-    how: str = "inner",
-    times: tuple[EventTime, EventTime] = (EventTime(), EventTime()),
-) -> tuple[Script, dict[str, Source]]:
-    """The script that a call of `join` stands for, and its two sources."""
-    from watersmeet.spark.build import source_of
+def _result(
+    call: Call,
+    frames: Mapping[str, DataFrame],
+    late: LateRows,
+    limits: Limits | None,
+    shards: int | None,
+    marks: DataFrame | None,
+) -> DataFrame:
+    """The DataFrame of the one query that a call stands for."""
+    from watersmeet.spark.build import build
 
-    kind = KINDS.get(how.lower().replace("_", ""))
-    if kind is None:
-        raise refuse(
-            "WRONG_ARGUMENT",
-            argument="how",
-            value=repr(how),
-            reason="it names no kind of join",
-            hint='use "inner", "left", "right", "full", "semi" or "anti".',
-        )
-    sources = {
-        name: source_of(
-            name,
-            frame,
-            time.column,
-            None if time.lag is None else _amount(f"{name}_lag", time.lag),
-            None if time.idle is None else _amount(f"{name}_idle", time.idle).value,
-        )
-        for name, frame, time in ((LEFT, left, times[0]), (RIGHT, right, times[1]))
-    }
-    span = None if within is None else Within(_amount("within", within))
-    names = (on,) if isinstance(on, str) and _NAME.fullmatch(on) else on
-    if isinstance(names, str):
-        script = Script("on", names)
-        joined = Join(Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind, on=read_expression(names), within=span)
-    else:
-        script = Script("on", "")
-        joined = Join(Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind, using=tuple(names), within=span)
-    query = Query(joined, (Star(),))
-    return Script(script.name, script.text, queries=(query,)), sources
-
-
-def _amount(argument: str, value: str | int) -> Amount:
-    if isinstance(value, int):
-        return Amount(value, is_interval=False)
-    try:
-        return Amount(parse_duration(value), is_interval=True)
-    except ValueError as error:
-        raise refuse(
-            "WRONG_ARGUMENT",
-            argument=argument,
-            value=repr(value),
-            reason=str(error),
-            hint=f'write {argument}="5 minutes".',
-        ) from error
-
-
-def _positive(argument: str, value: int) -> int:
-    if value < 1:
-        hint = "leave it out, or give a number from 1."
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=value, reason="there must be at least one", hint=hint)
-    return value
-
-
-def _check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        hint = "use " + " or ".join(f'"{choice}"' for choice in choices) + "."
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=repr(value), reason="it is no choice", hint=hint)
+    check_choice("late", late, ("counted", "kept"))
+    script, sources = call
+    spark = next(iter(frames.values())).sparkSession
+    (built,) = build(
+        spark, script, frames, extra=sources, marks=marks, late=late, limits=limits, shards=positive("shards", shards)
+    )
+    return built.compiled.result
 
 
 def _check_one_query(script: Script) -> None:

@@ -58,7 +58,11 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Source:
-    """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case)."""
+    """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case).
+
+    ``order`` is the column that gives the order of arrival, which window joins follow; None: the order of delivery.
+    ``primary_key`` are the columns that tell the rows of a table apart.
+    """
 
     name: str
     fields: tuple[Field, ...]
@@ -67,6 +71,9 @@ class Source:
     format: str | None = None
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     span: Span = NOWHERE
+    order: str | None = None
+    order_span: Span = NOWHERE
+    primary_key: tuple[str, ...] = ()
 
     def field(self, name: str) -> Field | None:
         """The column of that name; names compare without case, as in Spark."""
@@ -79,9 +86,13 @@ class Source:
 
 @dataclass(frozen=True)
 class Sink:
-    """Somewhere rows go: a Spark sink format and its options."""
+    """Somewhere rows go: a Spark sink format and its options.
+
+    ``fields``: the columns it declares, which a query that writes to it must give; none: whatever the query has.
+    """
 
     name: str
     format: str
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     span: Span = NOWHERE
+    fields: tuple[Field, ...] = ()

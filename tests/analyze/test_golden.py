@@ -72,6 +72,22 @@ def test_json_tells_what_a_join_of_the_left_side_emits():
     assert all(join["emitted"] for join in (found, found["left"]))
 
 
+@pytest.mark.parametrize(("name", "joins"), [("window_join", 2), ("sync_join", 2), ("asof_join", 3)])
+def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
+    queries = analyze(read_script((GOLDEN / f"{name}.sql").read_text("utf-8"), "q.sql"))
+    assert len(queries) == joins
+    for query in queries:
+        found = json.loads(json.dumps(query_as_json(query)))["relation"]
+        text = render_query(query)
+        lines = [
+            line
+            for label in ("windows", "arrival", "alone", "ports", "version", "kept")
+            for line in found.get(label, [])
+        ]
+        assert lines
+        assert all(line in text for line in lines)
+
+
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     text = render_query(query, lambda join: [("operator", "interval join"), ("why", "it has bounds")])

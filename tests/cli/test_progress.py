@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -30,6 +31,15 @@ def test_a_terminal_shows_totals_and_the_latest_watermarks() -> None:
     for part in ("1,500", "1,000", "850", "150", "4", "380", "2026-03-02 09:00:00", "0.5"):
         assert part in last
     assert (board.rows_in, board.late) == (1500, 4)
+
+
+def test_the_partitions_of_windows_have_a_column() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
+    with Board(Format.text, console) as board:
+        board.show(replace(FIRST, partitions={"left": 1200, "right": 0}))
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue().split("query")[-1]
+    assert "partitions" in shown and "1,200 + 0" in shown
 
 
 def test_elsewhere_there_is_a_line_per_batch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.joins import runs
+from watersmeet.joins.cache import RunCache
 from watersmeet.joins.interval import Bound, IntervalJoin, Side
 from watersmeet.joins.marks import hear
 from watersmeet.joins.operator import END_OF_INPUT, NOW
@@ -54,7 +55,7 @@ def test_a_worker_forgets_runs_that_another_one_expired() -> None:
     join = IntervalJoin("inner", side, Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
     store = MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1]})}, {})
-    first, runs._cache = runs._cache, runs._Cache(budget=10**6)
+    first, runs._cache = runs._cache, RunCache()
     join.step(store, {}, {"r.t": 100})
     kept, runs._cache = len(first.runs), first
     join.step(store, {}, {})

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
 from watersmeet.joins import runs
+from watersmeet.joins.cache import RunCache
 from watersmeet.joins.interval import IntervalJoin
 from watersmeet.joins.operator import Emission
 from watersmeet.joins.reference import Reference, Step, all_pairs, multiset, side_of
@@ -63,7 +64,26 @@ def kernel_total(join: IntervalJoin, batches: list[Batch]) -> Counter[tuple[Any,
 
 def forget_decoded_runs() -> None:
     # What a new process starts with: no decoded run at hand.
-    runs._cache = runs._Cache(budget=runs._cache.budget)
+    runs._cache = RunCache()
+
+
+@quick
+@given(st.data())
+def test_a_batch_in_several_steps_is_one_batch(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    batches = data.draw(histories(join))
+    assert join.may_split
+    store, split = MemoryStore(), MemoryStore()
+    for batch in batches:
+        whole = join.step(store, batch.tables(), batch.marks)
+        tables, parts = batch.tables(), []
+        for port, table in tables.items():
+            cut = data.draw(st.integers(0, table.num_rows))
+            parts += [{port: table.slice(0, cut)}, {port: table.slice(cut)}]
+        pieces = [*(join.step(split, part, {}) for part in parts), join.step(split, {}, batch.marks)]
+        assert sum((emitted(piece) for piece in pieces), Counter()) == emitted(whole)
+        assert pieces[-1].report.state == whole.report.state
+        assert pieces[-1].report.watermarks == whole.report.watermarks
 
 
 @quick

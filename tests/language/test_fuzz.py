@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_expression, read_script
 from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.nodes import Join, Relation
+from watersmeet.plan.nodes import Join, Relation, Scan, SyncJoin, Union
 
 SCRIPT = """\
 SET a.b = 1;
@@ -24,11 +24,21 @@ FROM l LEFT JOIN STREAM(r) AS q WITHIN 5s ON l.id = q.id AND q.t BETWEEN l.t - I
 WHERE NOT (l.id <=> 5 OR x.y.z IS NOT NULL) AND a || 'b' LIKE '%' LATE INTO s; -- end
 SELECT STREAM CAST(u.id AS DECIMAL(10, 2)) FROM (SELECT STREAM * FROM l UNION ALL SELECT * FROM r) AS u
 LEFT SEMI JOIN r WITHIN 5s ON r.t::DATE = u.t ANTI JOIN (SELECT * FROM l UNION ALL SELECT * FROM l) v USING (id);
+CREATE TABLE c (id BIGINT, t BIGINT, PRIMARY KEY (id), WATERMARK FOR t AS t);
+CREATE STREAM o (id BIGINT, t BIGINT) ORDER BY t;
+CREATE SINK w (id BIGINT, n STRING) USING json;
+SELECT STREAM x.id, _seq FROM l x WINDOW (COUNT 5 PARTITION BY id, x.t + 1 PARTITION AGE 60s)
+FULL JOIN r WINDOW (DELTA t 10s) AS y ON x.id = y.id PAD LEFT WITH (id -1, t 'x') PAD RIGHT ZEROS
+UNMATCHED LEFT INTO s UNMATCHED RIGHT INTO w;
+SELECT STREAM * FROM l SYNC JOIN r SYNC JOIN o PORTS INTO s, w, s;
+SELECT STREAM l.id FROM l LEFT ASOF JOIN r MATCH_CONDITION (l.t >= r.t) ON l.id = r.id WITHIN 5s DEFAULT (x 1)
+JOIN c FOR SYSTEM_TIME AS OF l.t AS d ON l.id = d.id;
 """
 TOKENS = """\
 SELECT STREAM TABLE FROM JOIN LEFT RIGHT FULL OUTER INNER ON USING WITHIN WHERE AND OR NOT IS NULL IN BETWEEN LIKE
 CASE WHEN THEN ELSE END CREATE SINK SET INSERT INTO WATERMARK FOR AS INTERVAL HOUR TO MINUTE OPTIONS BIGINT ARRAY MAP
-SEMI ANTI ALL CAST LATE IDLE AFTER HEARTBEAT
+SEMI ANTI ALL CAST LATE IDLE AFTER HEARTBEAT WINDOW COUNT TIME DELTA PARTITION AGE TUPLE PAD WITH ZEROS NULLS
+UNMATCHED PORTS SYNC ASOF MATCH_CONDITION DEFAULT SYSTEM_TIME OF ORDER PRIMARY KEY -1
 STRUCT DECIMAL a b `c` 'd' "e" 5s 500ms 5 1.5 1e3 .5 5. 0x1F X'1' r'x' SHOW CALL DATE TIMESTAMP COLLATE OVER FILTER
 DISTINCT GROUP BY LATERAL UNION VALUES DIV EXISTS ( ) [ ] < > <= >= <> <=> = == != + - * / % || | & ^ ~ ! :: : . , ;
 -> => @ $ ? { } # /*c*/ /*+ */ /* ' ` " é 😀
@@ -38,9 +48,12 @@ FUZZ = settings(derandomize=True, max_examples=300, deadline=None, suppress_heal
 
 
 def expressions(relation: Relation) -> list[Expr]:
-    if not isinstance(relation, Join):
-        return []
-    return [*expressions(relation.left), *expressions(relation.right), *([relation.on] if relation.on else [])]
+    if isinstance(relation, Scan | Union):
+        return [] if relation.window is None else [*relation.window.partition_by]
+    if isinstance(relation, SyncJoin):
+        return [expr for leaf in relation.inputs for expr in expressions(leaf)]
+    own = [relation.on] if isinstance(relation, Join) else [relation.on, relation.match, relation.as_of]
+    return [*expressions(relation.left), *expressions(relation.right), *(expr for expr in own if expr is not None)]
 
 
 def assert_references_lie_in_their_text(expr: Expr) -> None:
@@ -68,7 +81,7 @@ def assert_read_or_refused(text: str) -> None:
 
 
 def test_the_script_that_is_mutated_can_be_read():
-    assert len(read_script(SCRIPT).queries) == 2
+    assert len(read_script(SCRIPT).queries) == 5
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30))
@@ -86,6 +99,11 @@ def test_token_soup(words: list[str]):
             "SELECT ",
             "SELECT a FROM (SELECT * FROM b UNION ALL ",
             "CREATE STREAM s (a INT, WATERMARK FOR a AS a - 5 ",
+            "SELECT a FROM b WINDOW (COUNT 5 ",
+            "SELECT a FROM b LEFT ASOF JOIN c ",
+            "SELECT a FROM b WINDOW (COUNT 5) FULL JOIN c WINDOW (COUNT 5) ON x PAD LEFT ",
+            "SELECT a FROM b SYNC JOIN c ",
+            "CREATE TABLE s (a INT, PRIMARY KEY ",
         ]
     ),
 )

@@ -15,7 +15,7 @@ from watersmeet.analyze.event_time import Family, family_of
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import Join, Relation, leaves
+from watersmeet.plan.nodes import AsofJoin, Join, Relation, SyncJoin, leaves
 
 Sources = Mapping[str, Source]
 Pair = tuple[Reference, Reference]
@@ -30,7 +30,13 @@ def assume_watermarks(draft: Draft) -> Draft:
 
 
 def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
-    if not isinstance(relation, Join):
+    if isinstance(relation, SyncJoin):
+        for leaf in relation.inputs:
+            sources = _only_time(leaf, sources)
+        return sources
+    if isinstance(relation, AsofJoin):
+        return _of_versions(relation, _assume(relation.left, declared, sources))
+    if not isinstance(relation, Join) or relation.is_windowed:
         return sources
     sources = _assume(relation.right, declared, _assume(relation.left, declared, sources))
     if relation.within is not None and all(_has_time(side, declared) for side in (relation.left, relation.right)):
@@ -47,6 +53,15 @@ def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
         for side in (relation.left, relation.right):
             sources = _only_time(side, sources)
     return sources
+
+
+def _of_versions(join: AsofJoin, sources: Sources) -> Sources:
+    """The times that a match condition compares; of FOR SYSTEM_TIME, the only time of the versions."""
+    asked = join.match if join.as_of is None else join.as_of
+    for ref in asked.references if asked is not None and is_resolved(asked) else ():
+        if not ref.path and _family(ref, sources) is not None:
+            sources = _watermarked(sources, ref.source, ref.name)
+    return sources if join.as_of is None else _only_time(join.right, sources)
 
 
 def _pairs(join: Join, sources: Sources) -> dict[Pair, set[str]]:

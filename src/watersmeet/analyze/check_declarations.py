@@ -19,6 +19,7 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
         *_duplicates(script, "sink", script.sinks),
         *check_heartbeats(script, sources),
         *(refusal for source in (*script.sources, *sources.values()) for refusal in _check_source(script, source)),
+        *(refusal for sink in script.sinks for refusal in _check_fields(script, sink)),
     )
 
 
@@ -31,12 +32,11 @@ def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ..
 
 
 def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
-    names = [field.name.lower() for field in source.fields]
-    for i, field in enumerate(source.fields):
-        if field.name.lower() in names[:i]:
-            yield _twice(
-                script, field.name, f"a column of {source.name}", "give one of them another name.", source.span
-            )
+    yield from _check_fields(script, source)
+    yield from _check_order(script, source)
+    for name in source.primary_key:
+        if source.field(name) is None:
+            yield _unknown(script, name, source, source.span)
     marked = [mark.column.lower() for mark in source.watermarks]
     for i, mark in enumerate(source.watermarks):
         if mark.column.lower() in marked[:i]:
@@ -45,13 +45,37 @@ def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
         yield from _check_watermark(script, source, mark)
 
 
+def _check_fields(script: Script, owner: Source | Sink) -> Iterator[Refusal]:
+    names = [field.name.lower() for field in owner.fields]
+    for i, field in enumerate(owner.fields):
+        if field.name.lower() in names[:i]:
+            yield _twice(script, field.name, f"a column of {owner.name}", "give one of them another name.", owner.span)
+
+
+def _check_order(script: Script, source: Source) -> Iterator[Refusal]:
+    if source.order is None:
+        return
+    field = source.field(source.order)
+    if field is None:
+        yield _unknown(script, source.order, source, source.order_span)
+    elif family_of(field.type) is None:
+        hint = "order it by a column of an integer type, TIMESTAMP or DATE."
+        reason = f"`{field.name}` is {field.type}, in which nothing is before or after"
+        parameters = {"what": source.name, "reason": reason, "cause": f"{field.type}", "hint": hint}
+        yield Refusal("WRONG_ORDER", parameters, script.place(source.order_span) or script.place(source.span))
+
+
+def _unknown(script: Script, name: str, source: Source, span: Span) -> Refusal:
+    suggestion = did_you_mean(name, [f.name for f in source.fields])
+    parameters = {"column": name, "where": f"in {source.name}", "suggestion": suggestion}
+    return Refusal("UNKNOWN_COLUMN", parameters, script.place(span) or script.place(source.span))
+
+
 def _check_watermark(script: Script, source: Source, mark: Watermark) -> Iterator[Refusal]:
     place = script.place(mark.span) or script.place(source.span)
     field = source.field(mark.column)
     if field is None:
-        suggestion = did_you_mean(mark.column, [f.name for f in source.fields])
-        parameters = {"column": mark.column, "where": f"in {source.name}", "suggestion": suggestion}
-        yield Refusal("UNKNOWN_COLUMN", parameters, place)
+        yield _unknown(script, mark.column, source, mark.span)
         return
     family = family_of(field.type)
     if family is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from watersmeet.analyze.sync_join import DISORDER
+from watersmeet.analyze.window_join import EMIT_DISCARDED
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.nodes import Script, Setting
@@ -27,6 +29,14 @@ def _is_policy(value: str) -> bool:
     return value in OVERFLOW
 
 
+def _is_disorder(value: str) -> bool:
+    return value.lower() in ("drop", "error")
+
+
+def _is_truth(value: str) -> bool:
+    return value.lower() in ("true", "false")
+
+
 OVERFLOW = ("fail", "drop_oldest")
 """What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
 
@@ -38,6 +48,8 @@ SETTINGS: Mapping[str, Known] = {
     "watersmeet.state.overflow": Known(
         _is_policy, f"it is {' or '.join(OVERFLOW)}", "write `SET watersmeet.state.overflow = drop_oldest`."
     ),
+    DISORDER: Known(_is_disorder, "it is drop or error", f"write `SET {DISORDER} = error`."),
+    EMIT_DISCARDED: Known(_is_truth, "it is true or false", f"write `SET {EMIT_DISCARDED} = true`."),
 }
 """The settings of Watersmeet. Those of Spark pass through as they are."""
 

@@ -9,7 +9,8 @@ from typing import Literal
 from watersmeet.analyze.scope import Scope
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedRelation, AnalyzedScan, Output, Warned, aliases
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, Output, Warned, aliases
+from watersmeet.plan.analyzed import inputs as inputs_of
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Script
 
@@ -62,8 +63,20 @@ class Draft:
         """The query once every pass has gone over it without a refusal."""
         assert self.relation is not None, "find_bounds builds the relation of every query"
         assert _is_bounded(self.relation), "find_bounds refuses a join without bounds in both directions"
-        into, late = (self._sink(name) for name in (self.query.into, self.query.late_into))
-        return AnalyzedQuery(self.relation, self.outputs, self.where, into, self.warnings, self.query.span, late)
+        query = self.query
+        into, late = (self._sink(name) for name in (query.into, query.late_into))
+        # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
+        unmatched = [self._sink(name) or name for name in (query.unmatched_left_into, query.unmatched_right_into)]
+        ports = tuple(self._sink(name) or name for name, _ in query.ports_into)
+        return AnalyzedQuery(
+            self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
+            (unmatched[0], unmatched[1]), ports,
+        )  # fmt: skip
+
+    def setting(self, name: str, default: str) -> str:
+        """What the script sets a setting to; the last SET counts."""
+        values = [s.value.strip() for s in self.script.settings if s.name.lower() == name]
+        return values[-1] if values else default
 
     def _sink(self, name: str | None) -> str | None:
         """The sink of that name as it was declared."""
@@ -71,11 +84,12 @@ class Draft:
 
 
 def _is_bounded(relation: AnalyzedRelation) -> bool:
-    if isinstance(relation, AnalyzedScan):
-        return True
-    bounded = {bound.column.alias for bound in relation.bounds}
-    sides = (relation.left, relation.right)
-    return all(bounded.intersection(aliases(side)) and _is_bounded(side) for side in sides)
+    """Windows, equal times and versions bound the state by themselves; an interval join needs its bounds."""
+    if isinstance(relation, AnalyzedJoin):
+        bounded = {bound.column.alias for bound in relation.bounds}
+        if not all(bounded.intersection(aliases(side)) for side in (relation.left, relation.right)):
+            return False
+    return all(_is_bounded(side) for side in inputs_of(relation))
 
 
 def listed(names: Iterable[str], word: str = "and") -> str:

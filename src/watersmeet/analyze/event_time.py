@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.catalog import Amount, Source
-from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, TimeColumn, aliases
+from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
+    AnalyzedJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedWindowJoin,
+    TimeColumn,
+    inputs,
+)
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LEFT_ONLY
 
 Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
@@ -87,31 +97,44 @@ def wrong_unit(amount: Amount) -> str:
 
 
 def is_sound(source: Source) -> bool:
-    """True if the source is a known stream and each of its watermarks is a promise about an event time."""
-    return (
-        bool(source.fields)
-        and source.kind == "stream"
-        and all(
-            (column := source.field(mark.column)) and (family := family_of(column.type)) and fits(mark.lag, family)
-            for mark in source.watermarks
-        )
+    """True if the source is known and each of its watermarks is a promise about an event time."""
+    return bool(source.fields) and all(
+        (column := source.field(mark.column)) and (family := family_of(column.type)) and fits(mark.lag, family)
+        for mark in source.watermarks
     )
-
-
-def scans_of(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
-    """The scans of a relation from left to right."""
-    if isinstance(relation, AnalyzedScan):
-        return (relation,)
-    return scans_of(relation.left) + scans_of(relation.right)
 
 
 def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
-    """The watermarked columns that a relation shows, from left to right."""
-    shown = aliases(relation)
+    """The watermarked columns that a relation shows, from left to right.
+
+    A window join knows nothing of time, and the versions that an as-of join shows come in no order.
+    """
+    match relation:
+        case AnalyzedScan():
+            return times_of(relation.alias, relation.source)
+        case AnalyzedWindowJoin():
+            return ()
+        case AnalyzedAsofJoin():
+            return event_times(relation.left)
+        case AnalyzedJoin() if relation.kind in LEFT_ONLY:
+            return event_times(relation.left)
+        case _:
+            return tuple(time for side in inputs(relation) for time in event_times(side))
+
+
+def times_of(alias: str, source: Source) -> tuple[EventTime, ...]:
+    """The watermarked columns of a source."""
     return tuple(
-        EventTime(TimeColumn(scan.alias, column.name), column.type, family)
-        for scan in scans_of(relation)
-        if scan.alias in shown
-        for mark in scan.source.watermarks
-        if (column := scan.source.field(mark.column)) and (family := family_of(column.type))
+        EventTime(TimeColumn(alias, column.name), column.type, family)
+        for mark in source.watermarks
+        if (column := source.field(mark.column)) and (family := family_of(column.type))
     )
+
+
+def time_named(column: Expr, times: tuple[EventTime, ...]) -> EventTime | None:
+    """Which of the times a column is; None if it is none of them."""
+    if column.op != "column":
+        return None
+    [ref] = column.refs
+    named = (ref.source, ref.name)
+    return None if ref.path else next((t for t in times if (t.column.alias, t.column.name) == named), None)

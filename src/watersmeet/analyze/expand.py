@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.scope import Shown, show
+from watersmeet.analyze.sink_columns import assigned
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.analyzed import Output
@@ -37,8 +38,9 @@ def expand(draft: Draft) -> Draft:
         else:
             columns += [_Column(s.name, s.expr, item.span, s.alias) for s in _shown(draft, item)]
     told_apart = _told_apart(columns)
-    outputs = tuple(Output(column.name, column.expr) for column in told_apart)
-    return replace(draft, outputs=outputs).refusing([*refusals, *_duplicates(draft, told_apart)])
+    selected = [(Output(column.name, column.expr), column.span) for column in told_apart]
+    outputs, wrong = assigned(draft, selected)
+    return replace(draft, outputs=outputs).refusing([*refusals, *_duplicates(draft, told_apart), *wrong])
 
 
 def _unknown(draft: Draft, alias: str, span: Span) -> Refusal:
@@ -66,7 +68,9 @@ def _named(draft: Draft, item: Item) -> _Column:
         return _Column(item.name, expr, expr.span)
     if expr.op == "column":
         [ref] = expr.refs
-        return _Column((ref.name, *ref.path)[-1], expr, expr.span, ref.source)
+        # A column of the join itself has no source whose alias could go before it.
+        alias = ref.source if ref.source in draft.scope.sources else None
+        return _Column((ref.name, *ref.path)[-1], expr, expr.span, alias)
     written = draft.script.text[expr.span.start : expr.span.end] if expr.span != NOWHERE else ""
     return _Column(written or expression_in_words(expr), expr, expr.span)
 

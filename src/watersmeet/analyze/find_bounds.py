@@ -10,24 +10,38 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from watersmeet.analyze.asof_join import asof_join
 from watersmeet.analyze.comparison import Comparison, compare
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import EventTime, event_times, is_sound, scans_of
+from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
 from watersmeet.analyze.heartbeats import heartbeat_of
 from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.sync_join import sync_join
 from watersmeet.analyze.time_units import check_pair, check_within
 from watersmeet.analyze.unbounded import missing_watermarks, unbounded, unclear_within
 from watersmeet.analyze.unions import parts_of, union_heartbeat
+from watersmeet.analyze.window_join import window_join
 from watersmeet.catalog import Amount, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, TimeBound, Warned
+from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
+    AnalyzedJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    TimeBound,
+    Warned,
+    inputs,
+    scans,
+)
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import Join, Relation, Scan, Union
+from watersmeet.plan.nodes import AsofJoin, Join, Relation, Scan, SyncJoin, Union, leaves
 
 
 def find_bounds(draft: Draft) -> Draft:
     """The draft with its relation built: every join with its bounds, the rest of its condition still in one piece."""
-    relation, refusals = _relation(draft, draft.query.relation)
+    asked = draft.query.relation
+    relation, refusals = _relation(draft, asked)
+    refusals += _misplaced_windows(draft, asked)
     return replace(draft, relation=relation).refusing(refusals).warning(_never_met(draft, relation))
 
 
@@ -41,13 +55,45 @@ class _Found:
 
 
 def _relation(draft: Draft, relation: Relation) -> tuple[AnalyzedRelation, list[Refusal]]:
-    if not isinstance(relation, Join):
-        return _scan(draft, relation), []
-    left, refusals = _relation(draft, relation.left)
-    right, more = _relation(draft, relation.right)
-    joined = AnalyzedJoin(left, right, relation.kind, (), (), span=relation.span)
-    joined, own = _bound(draft, relation, joined)
-    return joined, [*refusals, *more, *own]
+    match relation:
+        case Scan() | Union():
+            return _scan(draft, relation), []
+        case SyncJoin():
+            return sync_join(draft, relation, tuple(_scan(draft, leaf) for leaf in relation.inputs))
+        case AsofJoin():
+            left, refusals = _relation(draft, relation.left)
+            joined, more = asof_join(draft, relation, left, _scan(draft, relation.right))
+            return joined, [*refusals, *more]
+        case Join(left=Scan() | Union() as one, right=Scan() | Union() as other) if relation.is_windowed:
+            sides = (_scan(draft, one), _scan(draft, other))
+            return window_join(draft, relation, sides, (one.window, other.window))
+        case Join():
+            left, refusals = _relation(draft, relation.left)
+            right, more = _relation(draft, relation.right)
+            joined = AnalyzedJoin(left, right, relation.kind, (), (), span=relation.span)
+            is_plain = not any(leaf.window for leaf in leaves(relation))
+            joined, own = _bound(draft, relation, joined) if is_plain else (joined, [])
+            return joined, [*refusals, *more, *own, *(_padded(draft, relation) if is_plain else ())]
+
+
+def _padded(draft: Draft, join: Join) -> Iterator[Refusal]:
+    for pad in join.pads:
+        what, hint = "PAD of a join without windows", "write `coalesce(column, value)` in SELECT."
+        yield draft.refusal("UNSUPPORTED_STATEMENT", pad.span, what=what, hint=hint)
+
+
+def _misplaced_windows(draft: Draft, relation: Relation) -> Iterator[Refusal]:
+    """Windows where they have no meaning: they belong to a join of two sources, which is the whole query."""
+    windows = [leaf.window for leaf in leaves(relation) if leaf.window is not None]
+    if not windows or (isinstance(relation, Join) and len(leaves(relation)) == 2):
+        return
+    what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
+    if isinstance(relation, SyncJoin | AsofJoin):
+        what, hint = "WINDOW of a SYNC or ASOF JOIN", "leave it out: times say how long rows stay."
+    elif isinstance(relation, Join):
+        what = "A chain of joins with windows"
+        hint = "write the result of the first join to a sink, and join the stream that reads it."
+    yield draft.refusal("UNSUPPORTED_STATEMENT", windows[0].span, what=what, hint=hint)
 
 
 def _scan(draft: Draft, leaf: Scan | Union) -> AnalyzedScan:
@@ -75,16 +121,23 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedJoin) -> tuple[AnalyzedJoin
 
 def _is_sound(joined: AnalyzedJoin) -> bool:
     """True if nothing under the join has been refused that would make a missing bound a mere consequence."""
-    scans = scans_of(joined)
-    names = {scan.alias.lower() for scan in scans}
-    return len(names) == len(scans) and all(is_sound(scan.source) for scan in scans)
+    found = scans(joined)
+    names = {scan.alias.lower() for scan in found}
+    is_stream = all(scan.source.kind == "stream" or scan in _versions(joined) for scan in found)
+    return len(names) == len(found) and is_stream and all(is_sound(scan.source) for scan in found)
+
+
+def _versions(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
+    """The scans whose rows are versions, where a table may stand."""
+    own = (relation.right,) if isinstance(relation, AnalyzedAsofJoin) else ()
+    return own + tuple(scan for side in inputs(relation) for scan in _versions(side))
 
 
 def _in_part(draft: Draft, part: Expr, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
     comparison = compare(part)
     if comparison is None:
         return None
-    high, low = (_time(side, left + right) for side in (comparison.high, comparison.low))
+    high, low = (time_named(side, left + right) for side in (comparison.high, comparison.low))
     if high is None or low is None or (high in left) == (low in left):
         return None
     if not comparison.is_kept(lambda column: high.type if column == comparison.high else low.type):
@@ -108,12 +161,6 @@ def _key(comparison: Comparison, high: EventTime, low: EventTime, is_in_order: b
         return ()
     high_first, low_first = (comparison.high, comparison.low), (comparison.low, comparison.high)
     return (high_first if is_in_order else low_first,)
-
-
-def _time(column: Expr, times: tuple[EventTime, ...]) -> EventTime | None:
-    [ref] = column.refs
-    named = (ref.source, ref.name)
-    return None if ref.path else next((t for t in times if (t.column.alias, t.column.name) == named), None)
 
 
 def _in_within(draft: Draft, join: Join, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
@@ -143,10 +190,10 @@ def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[T
 
 
 def _never_met(draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
-    if isinstance(relation, AnalyzedScan):
+    for side in inputs(relation):
+        yield from _never_met(draft, side)
+    if not isinstance(relation, AnalyzedJoin):
         return
-    yield from _never_met(draft, relation.left)
-    yield from _never_met(draft, relation.right)
     for i, one in enumerate(relation.bounds):
         for other in relation.bounds[i + 1 :]:
             width = one.constant + other.constant

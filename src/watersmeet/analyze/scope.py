@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from watersmeet.analyze.struct_type import fields_inside
-from watersmeet.catalog import Source
+from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean
 from watersmeet.plan.expressions import Expr, Reference, column, quote
+
+_OF_WINDOWS = frozenset({"_trigger", "_seq", "_last"})
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,14 @@ class Miss:
 class Scope:
     """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its.
 
-    ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them.
+    ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them; ``further``
+    are columns of the join itself, which ``*`` leaves out and which a column of a source goes before.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     columns: tuple[Shown, ...] = ()
     hidden: Mapping[str, str] = field(default_factory=dict[str, str])
+    further: tuple[Shown, ...] = ()
 
     @property
     def visible(self) -> dict[str, Source]:
@@ -93,7 +97,7 @@ class Scope:
                 return _inside(shown, rest[1:])
             if not self.sources[alias].fields:
                 return None
-        candidates = self.named(first)
+        candidates = self.named(first) or tuple(shown for shown in self.further if shown.name == first.lower())
         if len(candidates) > 1:
             return _ambiguous(parts, candidates)
         if candidates:
@@ -114,6 +118,8 @@ class Scope:
         called = next((a for a, s in visible.items() if rest and s.name.lower() == first.lower()), None)
         if called:
             return _unknown(dotted, where, f"`{first}` is called `{called}` here: write `{called}.{'.'.join(rest)}`.")
+        if first.lower() in _OF_WINDOWS and not self.further:
+            return _unknown(dotted, where, "only a join of sides with a WINDOW has it.")
         known = visible if rest else [shown.name for shown in self.columns]
         return _unknown(dotted, where, did_you_mean(first, known))
 
@@ -131,6 +137,11 @@ def show(alias: str, source: Source, name: str) -> Shown | None:
     leaf = column((alias, found.name))
     ref = replace(leaf.refs[0], source=alias, name=found.name)
     return Shown(found.name, alias, found.type, replace(leaf, refs=(ref,)))
+
+
+def shown_further(source: str, fields: tuple[Field, ...]) -> tuple[Shown, ...]:
+    """Columns of a join itself, under the name of a source that nobody can write."""
+    return tuple(shown for f in fields if (shown := show(source, Source(source, fields), f.name)))
 
 
 def coalesced(left: Expr, right: Expr) -> Expr:

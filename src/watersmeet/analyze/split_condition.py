@@ -4,15 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TypeVar
 
+from watersmeet.analyze.asof_join import check_versions
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, Warned, aliases
+from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
+    AnalyzedJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnalyzedWindowJoin,
+    Warned,
+    aliases,
+    inputs,
+)
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
 """What can be evaluated across the sides while rows meet. Whatever is over one side, Spark evaluates before."""
+
+_SPLIT_HINT = "compare an expression over one side with an expression over the other, or {}."
+
+Conditional = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedAsofJoin
+"""The joins that have a condition."""
+
+_T = TypeVar("_T", AnalyzedJoin, AnalyzedWindowJoin, AnalyzedAsofJoin)
 
 
 def split_condition(draft: Draft) -> Draft:
@@ -28,8 +47,18 @@ def split_condition(draft: Draft) -> Draft:
 
 
 def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
-    if isinstance(relation, AnalyzedScan):
-        return relation
+    match relation:
+        case AnalyzedScan() | AnalyzedSyncJoin():
+            return relation
+        case AnalyzedWindowJoin():
+            return _taken_apart(relation)
+        case AnalyzedAsofJoin():
+            return _taken_apart(replace(relation, left=_split(relation.left)))
+        case AnalyzedJoin():
+            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
+
+
+def _taken_apart(relation: _T) -> _T:
     left, right = frozenset(aliases(relation.left)), frozenset(aliases(relation.right))
     keys, left_only, right_only = list(relation.keys), list[Expr](), list[Expr]()
     residual = list[Expr]()
@@ -51,8 +80,6 @@ def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
             residual.append(part)
     return replace(
         relation,
-        left=_split(relation.left),
-        right=_split(relation.right),
         keys=tuple(keys),
         left_only=tuple(left_only),
         right_only=tuple(right_only),
@@ -73,27 +100,37 @@ def _key(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr,
     return None
 
 
-def _joins(relation: AnalyzedRelation) -> Iterator[AnalyzedJoin]:
-    if isinstance(relation, AnalyzedJoin):
-        yield from _joins(relation.left)
-        yield from _joins(relation.right)
+def _joins(relation: AnalyzedRelation) -> Iterator[Conditional]:
+    for side in inputs(relation):
+        yield from _joins(side)
+    if isinstance(relation, Conditional):
         yield relation
 
 
-def _check_residual(draft: Draft, join: AnalyzedJoin) -> Iterator[Refusal]:
-    if join.kind == "inner":
+def _check_residual(draft: Draft, join: Conditional) -> Iterator[Refusal]:
+    if isinstance(join, AnalyzedAsofJoin):
+        yield from check_versions(draft, join)
+        return
+    is_counted = isinstance(join, AnalyzedWindowJoin) and join.punctuated
+    if join.kind == "inner" and not is_counted:
         # Spark evaluates it on the joined rows: whether a pair meets decides nothing else.
         return
     left, right = aliases(join.left), aliases(join.right)
     for part in join.residual:
         for expr in _not_evaluated(part, frozenset(left), frozenset(right)):
+            place = expr.span if expr.span.end else part.span
+            text = expression_in_words(part)
+            if join.kind == "inner":
+                what, hint = f"`_trigger`, `_seq` or `_last` beside `{text}`", _SPLIT_HINT.format("leave them out")
+                yield draft.refusal("UNSUPPORTED_STATEMENT", place, what=what, hint=hint)
+                continue
             yield draft.refusal(
                 "UNSUPPORTED_CONDITION",
-                expr.span if expr.span.end else part.span,
+                place,
                 kind=kind_in_words(join.kind),
-                condition=expression_in_words(part),
+                condition=text,
                 cause=f"an expression over both {draft.names_of(left)} and {draft.names_of(right)}",
-                hint="compare an expression over one side with an expression over the other, or use an INNER JOIN.",
+                hint=_SPLIT_HINT.format("use an INNER JOIN"),
             )
 
 
@@ -107,8 +144,9 @@ def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> I
         yield from _not_evaluated(arg, left, right)
 
 
-def _check_keys(draft: Draft, join: AnalyzedJoin) -> Iterator[Warned]:
-    if not join.keys:
+def _check_keys(draft: Draft, join: Conditional) -> Iterator[Warned]:
+    if not join.keys and not isinstance(join, AnalyzedAsofJoin):
         left, right = (draft.names_of(aliases(side)) for side in (join.left, join.right))
-        message = f"No equality joins {left} with {right}, so every row is compared with all within its bounds."
+        reach = "all within its bounds" if isinstance(join, AnalyzedJoin) else "the whole window of the other side"
+        message = f"No equality joins {left} with {right}, so every row is compared with {reach}."
         yield Warned(message, join.span)

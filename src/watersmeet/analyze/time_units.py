@@ -12,7 +12,7 @@ from watersmeet.plan.words import amount_in_words
 
 def check_pair(draft: Draft, comparison: Comparison, high: EventTime, low: EventTime, span: Span) -> Refusal | None:
     """Why two times and the constants between them cannot be compared; None if they can."""
-    refusal = _check_families(draft, high, low, span)
+    refusal = check_families(draft, high, low, span)
     misfit = comparison.misfit(high.family)
     if refusal is not None or misfit is None:
         return refusal
@@ -21,13 +21,14 @@ def check_pair(draft: Draft, comparison: Comparison, high: EventTime, low: Event
 
 def check_within(draft: Draft, amount: Amount, left: EventTime, right: EventTime, span: Span) -> Refusal | None:
     """Why two times cannot lie within that amount of each other; None if they can."""
-    refusal = _check_families(draft, right, left, span)
+    refusal = check_families(draft, right, left, span)
     if refusal is not None or fits(amount, left.family):
         return refusal
     return _wrong_unit(draft, amount, left, span)
 
 
-def _check_families(draft: Draft, time: EventTime, other: EventTime, span: Span) -> Refusal | None:
+def check_families(draft: Draft, time: EventTime, other: EventTime, span: Span) -> Refusal | None:
+    """Why two times cannot be compared; None if they can."""
     if time.family == other.family:
         return None
     wanted = other if time.family == "date" else time

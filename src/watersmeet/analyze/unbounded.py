@@ -30,7 +30,7 @@ def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[R
             join.span,
             **_names(draft, joined),
             side=draft.name_of(side.alias),
-            hint=_watermark_hint(side, _compared(join, side.alias)),
+            hint=watermark_hint(side, _compared(join, side.alias)),
         )
         for side in (joined.left, joined.right)
         if isinstance(side, AnalyzedScan) and not side.source.watermarks
@@ -179,7 +179,8 @@ def _compared(join: Join, alias: str) -> list[str]:
     return [ref.name for ref in refs]
 
 
-def _watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
+def watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
+    """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
     source = side.source
     column = _likely_time(source, compared)
     if side.parts:

@@ -25,12 +25,24 @@ def merged(draft: Draft, union: Union) -> Source:
     A union that has been refused has no columns, so that nothing is said of what follows from that.
     """
     first, *others = parts = parts_of(draft, union)
-    if not all(is_sound(part) for part in parts) or any(_difference(first, other) for other in others):
+    is_known = all(is_sound(part) and part.kind == "stream" for part in parts)
+    if not is_known or any(_difference(first, other) for other in others):
         return Source(union.alias, (), span=union.span)
     positions = range(len(first.fields))
     fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
-    marks = [_mark(i, parts) for i in positions]
-    return Source(union.alias, fields, tuple(mark for mark in marks if mark is not None), span=union.span)
+    marks = tuple(mark for i in positions if (mark := _mark(i, parts)) is not None)
+    return Source(union.alias, fields, marks, span=union.span, order=_order(parts), order_span=union.span)
+
+
+def _order(parts: tuple[Source, ...]) -> str | None:
+    """The column that orders the rows of all parts; None if they have none in common."""
+    positions = {next((i for i, f in enumerate(p.fields) if _is_order(p, f)), None) for p in parts}
+    position = positions.pop() if len(positions) == 1 else None
+    return None if position is None else parts[0].fields[position].name
+
+
+def _is_order(part: Source, field: Field) -> bool:
+    return part.order is not None and field.name.lower() == part.order.lower()
 
 
 def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:

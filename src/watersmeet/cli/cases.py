@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 Verdict = Literal["passed", "failed", "not run", "unreadable"]
 """``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
 
+AT_ONCE = 4
+"""How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
+
 EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}
 
 
@@ -25,7 +30,11 @@ def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | N
     """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
     files = [file for path in paths for file in case_files(path)]
     spark = _session(master) if on == "spark" else None
-    verdicts: Counter[Verdict] = Counter(_judge(file, on, spark) for file in files)
+    verdicts: Counter[Verdict] = Counter()
+    with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:
+        for verdict, text in pool.map(partial(_judge, on=on, spark=spark), files):
+            verdicts[verdict] += 1
+            typer.echo(text)
     typer.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
     raise typer.Exit(max(map(EXIT_CODES.__getitem__, verdicts)))
 
@@ -46,15 +55,12 @@ def _session(master: str | None) -> SparkSession:
     return session(master)
 
 
-def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> Verdict:
-    """Run one case and say how it went; a failed one with its difference."""
+def _judge(file: Path, on: Literal["spark", "kernel"], spark: SparkSession | None) -> tuple[Verdict, str]:
+    """How one case went, and that in words; of a failed one with its difference."""
     try:
         result = run_case(read_case(file), on, spark)
     except WatersmeetError as error:
         verdict: Verdict = "unreadable" if exit_code(error) == 2 else "failed"
-        typer.echo(f"{verdict:<11} {file}\n{error}")
-        return verdict
-    typer.echo(f"{result.status:<11} {file}: {result.case.name}")
-    if result.detail:
-        typer.echo(result.detail)
-    return result.status
+        return verdict, f"{verdict:<11} {file}\n{error}"
+    lines = [f"{result.status:<11} {file}: {result.case.name}", *([result.detail] if result.detail else [])]
+    return result.status, "\n".join(lines)

@@ -88,21 +88,26 @@ class Board:
 def progress_line(progress: Progress) -> str:
     """A batch as one line of JSON."""
     values = {field.name: getattr(progress, field.name) for field in fields(progress)}
-    return json.dumps(values | {"watermarks": dict(progress.watermarks)})
+    return json.dumps(values | {"watermarks": dict(progress.watermarks), "partitions": dict(progress.partitions)})
 
 
 def progress_table(totals: dict[str, Totals]) -> RenderableType:
     """All queries, a row each, and the watermarks below."""
     table = Table(box=None, pad_edge=False)
     table.add_column("query")
-    for name in ("batch", "rows in", "rows out", "matched", "padded", "late", "state", "s/batch"):
+    has_partitions = any(total.last is not None and total.last.partitions for total in totals.values())
+    partitions = ("partitions",) if has_partitions else ()
+    for name in ("batch", "rows in", "rows out", "matched", "padded", "late", "state", *partitions, "s/batch"):
         table.add_column(name, justify="right")
     marks = Table.grid(padding=(0, 2))
     for query, total in totals.items():
         if total.last is None:
             continue
         counts = (total.rows_in, total.rows_out, total.matched, total.padded, total.late, total.last.state_rows)
-        table.add_row(query, str(total.last.batch), *(f"{count:,}" for count in counts), f"{total.last.seconds:.1f}")
+        cells = [str(total.last.batch), *(f"{count:,}" for count in counts)]
+        # Of both windows, left first.
+        cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []
+        table.add_row(query, *cells, f"{total.last.seconds:.1f}")
         for column, time in total.last.watermarks.items():
             marks.add_row("watermark", column, time)
     return Group(table, marks)

@@ -23,7 +23,7 @@ in two.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -31,10 +31,10 @@ from typing import Literal
 import pyarrow as pa
 
 from watersmeet.joins.condition import Condition, holds, same
-from watersmeet.joins.interval_batch import IntervalBatch
+from watersmeet.joins.interval_batch import ROWS_PER_PIECE, IntervalBatch
 from watersmeet.joins.marks import Watermarks, hear
-from watersmeet.joins.matching import Bools, Pairs, match, shifted
-from watersmeet.joins.operator import LEFT, Emission, Marks, Overflow, Store
+from watersmeet.joins.matching import Bools, Pairs, shifted, stretches
+from watersmeet.joins.operator import LEFT, Emission, Marks, Overflow, Store, gathered
 from watersmeet.joins.runs import DIRECTORY, Directory, Entry, Layout, Rows
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -117,22 +117,50 @@ class IntervalJoin:
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
+        return gathered(self.stream(store, arrivals, marks))
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest."""
         directory = Directory.from_bytes(store.get(DIRECTORY), 2)
         before = Watermarks.of(directory.received, self.bounds)
         heard, active = hear(marks, self.unions, self.idle, self.bounds, before.received, directory.active)
         batch = IntervalBatch(self, store, directory, before, before.folded(heard, self.bounds), active)
         for port, table in arrivals.items():
             batch.admit(port, table)
-        batch.meet()
+        yield from batch.meet()
         batch.expire()
         batch.limit()
         batch.keep()
-        return batch.finish()
+        yield batch.finish()
+
+    @property
+    def may_split(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last.
+
+        Marks decide who is late in the batch after and who has expired at the end of this one, so it makes no
+        difference; but a limit must see the whole batch.
+        """
+        return self.max_rows is None
 
     @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters: it tells idle sides."""
         return bool(self.idle)
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether a start of the query matters: it does not."""
+        return False
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each side."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """No further columns."""
+        return ()
 
     @property
     def identity(self) -> str:
@@ -178,20 +206,26 @@ class IntervalJoin:
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
         return (_layout(self.left, self.left_time), _layout(self.right, self.right_time))
 
-    def pairs(self, left: Rows, right: Rows, probe: int) -> Pairs:
-        """The pairs of a left and a right row for which keys, bounds and condition hold.
+    def pairs(self, left: Rows, right: Rows, probe: int) -> Iterator[Pairs]:
+        """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
 
         ``probe`` names the port that asks. In the result ``probe`` are positions in ``left``, ``build`` in ``right``.
         """
         if probe == LEFT:
             times = left.times[self.left_time]
             low, high = shifted(times, self.lower), shifted(times, self.upper)
-            found = match(right.codes, right.times[self.right_time], left.codes, low, high)
+            found = stretches(right.codes, right.times[self.right_time], left.codes, low, high)
         else:
             times = right.times[self.right_time]
             low, high = shifted(times, -self.upper), shifted(times, -self.lower)
-            found = match(left.codes, left.times[self.left_time], right.codes, low, high)
-            found = Pairs(found.build, found.probe)
+            found = stretches(left.codes, left.times[self.left_time], right.codes, low, high)
+        for piece in found.pieces(ROWS_PER_PIECE):
+            pairs = self._verified(left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe))
+            if pairs.probe.size:
+                yield pairs
+
+    def _verified(self, left: Rows, right: Rows, found: Pairs) -> Pairs:
+        """Those of the candidates whose keys really are equal and for which the condition holds."""
         if not self.left.exact:
             for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
                 values = left.table.column(mine).take(pa.array(found.probe))
@@ -208,7 +242,9 @@ class IntervalJoin:
         return holds(condition, column, len(found.probe))
 
     def may_meet(self, port: int, rows: Rows, entry: Entry) -> bool:
-        """Whether the new rows of ``port`` reach into the times of a run of the other side at all."""
+        """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
+        if int(rows.codes[0]) > entry.highest_code or int(rows.codes[-1]) < entry.lowest_code:
+            return False
         times = rows.times[self.left_time if port == LEFT else self.right_time]
         lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
         theirs = self.right_time if port == LEFT else self.left_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,8 @@ LARGEST_MERGED = 1_000_000
 """Runs grow no larger by merging, so that expired runs can be dropped whole."""
 
 
-ROWS_PER_PIECE = 1_000_000
+ROWS_PER_PIECE = 262_144
+"""So many joined rows come out at once: a column of them must stay below the 2 GiB that Arrow allows it."""
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
@@ -118,34 +120,29 @@ class IntervalBatch:
         shown = rows.select(list(self.join.sides[port].late))
         self.late.append((port, shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)))
 
-    def meet(self) -> None:
-        """Let the new rows meet the state of the other side, and each other."""
+    def meet(self) -> Iterator[pa.Table]:
+        """Let the new rows meet the state of the other side, and each other; gives the joined rows as they come."""
         for port, new in self.new.items():
             for entry in self.entries[1 - port]:
                 if self.join.may_meet(port, new.rows, entry):
                     old = self.held(1 - port, entry)
-                    self.join_rows(*((new, old) if port == LEFT else (old, new)), port)
+                    yield from self.join_rows(*((new, old) if port == LEFT else (old, new)), port)
         if len(self.new) == 2:
-            self.join_rows(self.new[LEFT], self.new[RIGHT], LEFT)
+            yield from self.join_rows(self.new[LEFT], self.new[RIGHT], LEFT)
 
-    def join_rows(self, left: _Held, right: _Held, probe: int) -> None:
-        """Emit what meets and note who has matched."""
-        found = self.join.pairs(left.rows, right.rows, probe)
-        if not found.probe.size:
-            return
-        first = left.mark(found.probe)
-        right.mark(found.build)
-        if self.join.kind == "semi":
-            self.matches += int(first.size)
-            self.emit(_columns(left.rows, self.join.left).take(pa.array(first)).columns, [])
-        elif self.join.kind != "anti":
-            self.matches += int(found.probe.size)
-            # In pieces: a column of one piece must stay below the 2 GiB that Arrow allows it.
-            for start in range(0, found.probe.size, ROWS_PER_PIECE):
-                piece = slice(start, start + ROWS_PER_PIECE)
-                mine = _columns(left.rows, self.join.left).take(pa.array(found.probe[piece]))
-                theirs = _columns(right.rows, self.join.right).take(pa.array(found.build[piece]))
-                self.emit(mine.columns, theirs.columns)
+    def join_rows(self, left: _Held, right: _Held, probe: int) -> Iterator[pa.Table]:
+        """What meets; and note who has matched."""
+        for found in self.join.pairs(left.rows, right.rows, probe):
+            first = left.mark(found.probe)
+            right.mark(found.build)
+            if self.join.kind == "semi":
+                self.matches += int(first.size)
+                yield self.joined(_columns(left.rows, self.join.left).take(pa.array(first)).columns, [])
+            elif self.join.kind != "anti":
+                self.matches += int(found.probe.size)
+                mine = _columns(left.rows, self.join.left).take(pa.array(found.probe))
+                theirs = _columns(right.rows, self.join.right).take(pa.array(found.build))
+                yield self.joined(mine.columns, theirs.columns)
 
     def expire(self) -> None:
         """Drop the runs that have expired whole, and pad the rows of a preserved side that expired alone."""
@@ -203,7 +200,7 @@ class IntervalBatch:
 
     def forget(self, port: int, entry: Entry) -> None:
         """Remove a run from the state."""
-        remove_run(self.store, entry, flagged=self.join.tracked[port])
+        remove_run(self.store, self.owner, entry, flagged=self.join.tracked[port])
         self.touched.pop(entry.name, None)
 
     def limit(self) -> None:
@@ -268,7 +265,7 @@ class IntervalBatch:
             one = Entry.of(rows)
             put_run(self.store, self.owner, one, rows, matched)
             for entry in group:
-                remove_run(self.store, entry, flagged=matched is not None)
+                remove_run(self.store, self.owner, entry, flagged=matched is not None)
             entries = [
                 one if entry is group[0] else entry for entry in entries if entry is group[0] or entry not in group
             ]
@@ -310,14 +307,11 @@ class IntervalBatch:
         self.counts["padded"][port] += len(rows)
         mine = _columns(rows, self.join.sides[port]).columns
         nulls = [pa.nulls(len(rows))] * len(self.join.sides[1 - port].columns)
-        self.emit(*((mine, nulls) if port == LEFT else (nulls, mine)))
+        self.out.append(self.joined(*((mine, nulls) if port == LEFT else (nulls, mine))))
 
-    def emit(self, left: list[pa.Array], right: list[pa.Array]) -> None:
-        """Add joined rows to what comes out."""
-        names = [*self.join.left.columns, *self.join.right.columns]
-        table = pa.Table.from_arrays([*left, *right], names=names)
-        if table.num_rows:
-            self.out.append(table)
+    def joined(self, left: list[pa.Array], right: list[pa.Array]) -> pa.Table:
+        """Rows of the result from the columns of both sides."""
+        return pa.Table.from_arrays([*left, *right], names=[*self.join.left.columns, *self.join.right.columns])
 
 
 def _columns(rows: Rows, side: Side) -> pa.RecordBatch:

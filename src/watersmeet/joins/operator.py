@@ -8,9 +8,9 @@ over a dictionary and in a Spark task over the state store.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -21,7 +21,10 @@ Marks = Mapping[str, int]
 """A watermark per watermarked column (``alias.column``): no row with a smaller event time will come."""
 
 NOW = "#now"
-"""The mark that carries the wall clock, in microseconds."""
+"""The mark that carries the wall clock, in microseconds; absent: no tick came, the clock stands still."""
+
+RUN = "#run"
+"""The mark that tells one start of the query from another; passed to operators that ask for it (`needs_run`)."""
 
 END_OF_INPUT = 2**63 - 1
 """The mark of a side that has ended: it closes every lifetime that waits for that side."""
@@ -35,8 +38,8 @@ limit, or the rows with the earliest times are dropped and counted, of a preserv
 class StateOverflowError(Exception):
     """Raised when a shard would have to keep more rows than it may; the batch then has not happened."""
 
-    def __init__(self, kept: tuple[int, int], limit: int) -> None:
-        super().__init__(f"{kept[0]} rows of the left and {kept[1]} of the right side exceed {limit}")
+    def __init__(self, kept: tuple[int, ...], limit: int) -> None:
+        super().__init__(f"{' and '.join(map(str, kept))} rows of the sides exceed {limit}")
         self.kept = kept
         self.limit = limit
 
@@ -59,37 +62,71 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """What a step did, in numbers. Port by port where a tuple: left first."""
+    """What a step did, in numbers. A tuple has one number per port, left first.
 
-    rows: tuple[int, int] = (0, 0)
-    late: tuple[int, int] = (0, 0)
+    - ``rows``: rows that arrived; ``late``: those of them that were late
+    - ``matched``: pairs, or for more than two ports rows of the result
+    - ``padded``: rows that died alone and came out, padded or to an output of their own
+    - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
+    - ``partitions``: partitions that the windows have now; nothing for other families
+    """
+
+    rows: tuple[int, ...] = (0, 0)
+    late: tuple[int, ...] = (0, 0)
     matched: int = 0
-    padded: tuple[int, int] = (0, 0)
-    state: tuple[int, int] = (0, 0)
-    dropped: tuple[int, int] = (0, 0)
+    padded: tuple[int, ...] = (0, 0)
+    state: tuple[int, ...] = (0, 0)
+    dropped: tuple[int, ...] = (0, 0)
     watermarks: Marks = field(default_factory=dict[str, int])
+    partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Emission:
-    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers."""
+    """What comes out of a step: joined rows (matched and padded), the late rows per port, and the numbers.
+
+    ``unmatched`` are rows of a port that died alone and go to an output of their own, unpaired.
+    """
 
     rows: tuple[pa.Table, ...] = ()
     late: tuple[tuple[int, pa.Table], ...] = ()
     report: Report = field(default_factory=Report)
+    unmatched: tuple[tuple[int, pa.Table], ...] = ()
+
+
+def gathered(pieces: Iterable[pa.Table | Emission]) -> Emission:
+    """The pieces of a stream as one emission: its last piece, with the tables before it."""
+    *tables, last = pieces
+    assert isinstance(last, Emission)
+    return replace(last, rows=(*(table for table in tables if isinstance(table, pa.Table)), *last.rows))
 
 
 class JoinOperator(Protocol):
     """A join family, ready to run."""
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
+        ...
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Further columns of the emission, made by the join itself."""
+        ...
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
         """What a late row of each port shows, if late rows are kept."""
         ...
 
     @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters to it."""
+        ...
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether it matters to it that the query was started anew."""
         ...
 
     @property
@@ -107,4 +144,18 @@ class JoinOperator(Protocol):
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought."""
+        ...
+
+
+@runtime_checkable
+class Piecewise(Protocol):
+    """A join family that hands out its result as it comes, so that a large one is never in memory whole."""
+
+    @property
+    def may_split(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last."""
+        ...
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `JoinOperator.step`: joined rows as they come, and last the emission with the rest."""
         ...

@@ -8,9 +8,9 @@ ever, so a worker may keep decoded runs from batch to batch and is never wrong; 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
 
@@ -18,12 +18,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.matching import HIGHEST, Bools, Ints, sort_order
+from watersmeet.joins.cache import RunCache
+from watersmeet.joins.matching import HIGHEST, LOWEST, Bools, Ints, merge_order, sort_order
 from watersmeet.joins.operator import Marks, Store
 
 MICROS_PER_DAY = 86_400_000_000
 DIRECTORY = "directory"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+_cache = RunCache()
+
+
+def share_runs(folder: Path) -> None:
+    """Keep decoded runs in a folder that all workers of this machine share."""
+    global _cache
+    if _cache.folder != folder:
+        _cache = RunCache(folder=folder)
 
 
 @dataclass(frozen=True)
@@ -72,22 +82,30 @@ class Layout:
 
 @dataclass(frozen=True)
 class Entry:
-    """What the directory knows of a run: enough to leave it alone when it cannot matter."""
+    """What the directory knows of a run: its ranges, enough to leave it alone when it cannot matter."""
 
     name: str
     rows: int
     lowest: Marks
     highest: Marks
+    lowest_code: int = int(LOWEST)
+    highest_code: int = int(HIGHEST)
 
     @staticmethod
     def of(rows: Rows) -> Entry:
-        """A new name for these rows, and their ranges of time."""
+        """A new name for these rows, which are in the order of a run, and their ranges."""
         return Entry(
             uuid4().hex,
             len(rows),
             {name: int(values.min()) for name, values in rows.times.items()},
             {name: int(values.max()) for name, values in rows.times.items()},
+            int(rows.codes[0]),
+            int(rows.codes[-1]),
         )
+
+    def to_json(self) -> list[Any]:
+        """The entry as it is stored."""
+        return [self.name, self.rows, dict(self.lowest), dict(self.highest), self.lowest_code, self.highest_code]
 
 
 @dataclass(frozen=True)
@@ -105,7 +123,7 @@ class Directory:
 
     def to_bytes(self) -> bytes:
         """The directory as it is stored."""
-        runs = [[[e.name, e.rows, dict(e.lowest), dict(e.highest)] for e in port] for port in self.entries]
+        runs = [[entry.to_json() for entry in port] for port in self.entries]
         marks = {"received": dict(self.received), "emitted": dict(self.emitted), "active": dict(self.active)}
         return json.dumps({"owner": self.owner, "runs": runs, **marks}).encode()
 
@@ -117,7 +135,7 @@ class Directory:
         read = cast("dict[str, Any]", json.loads(value))
         entries = tuple(tuple(Entry(*entry) for entry in port) for port in read["runs"])
         found = Directory(entries, read["received"], read["emitted"], read["active"], read["owner"])
-        _cache.retain(found.owner, {entry.name for port in entries for entry in port})
+        _cache.retain(found.owner, frozenset(entry.name for port in entries for entry in port))
         return found
 
 
@@ -129,21 +147,21 @@ def put_run(store: Store, owner: str, entry: Entry, rows: Rows, matched: Bools |
     store.put(f"run/{entry.name}", sink.getvalue().to_pybytes())
     if matched is not None:
         put_flags(store, entry, matched)
-    _cache.put(entry.name, owner, rows)
+    _cache.put(owner, entry.name, rows.table)
 
 
 def read_run(store: Store, owner: str, entry: Entry, layout: Layout) -> Rows:
     """The rows of a run, decoded or from the cache."""
-    cached = _cache.find(entry.name)
+    cached = _cache.find(owner, entry.name)
     if cached is not None:
-        return cached
+        return layout.rows(cached)
     value = store.get(f"run/{entry.name}")
     if value is None:
         raise RuntimeError(f"the state has no run {entry.name}, which its directory lists")
     with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
-        rows = layout.rows(reader.read_next_batch())
-    _cache.put(entry.name, owner, rows)
-    return rows
+        run = reader.read_next_batch()
+    _cache.put(owner, entry.name, run)
+    return layout.rows(run)
 
 
 def put_flags(store: Store, entry: Entry, matched: Bools) -> None:
@@ -159,12 +177,12 @@ def read_flags(store: Store, entry: Entry) -> Bools:
     return np.unpackbits(np.frombuffer(value, np.uint8), count=entry.rows).astype(np.bool_)
 
 
-def remove_run(store: Store, entry: Entry, *, flagged: bool) -> None:
+def remove_run(store: Store, owner: str, entry: Entry, *, flagged: bool) -> None:
     """Forget a run and its flags."""
     store.remove(f"run/{entry.name}")
     if flagged:
         store.remove(f"flags/{entry.name}")
-    _cache.drop(entry.name)
+    _cache.drop(owner, entry.name)
 
 
 def merged(parts: list[Rows], layout: Layout) -> tuple[Rows, Ints]:
@@ -175,7 +193,7 @@ def merged(parts: list[Rows], layout: Layout) -> tuple[Rows, Ints]:
     codes = np.concatenate([part.codes for part in parts])
     times = {name: np.concatenate([part.times[name] for part in parts]) for name in layout.times}
     together = Rows(_one_batch(table), codes, times)
-    order = sort_order(codes, times[layout.sort_time])
+    order = merge_order(codes, times[layout.sort_time])
     return together.take(order), order
 
 
@@ -200,42 +218,3 @@ def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
     if len(batches) > 1:
         raise RuntimeError("a shard's batch holds more than 2 GiB in one column; use more shards or smaller batches")
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-class _Cache:
-    """Decoded runs of this process, the least recently used dropped first. A help, never the truth."""
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self.size = 0
-        self.runs: OrderedDict[str, tuple[str, Rows]] = OrderedDict()
-
-    def find(self, name: str) -> Rows | None:
-        if name not in self.runs:
-            return None
-        self.runs.move_to_end(name)
-        return self.runs[name][1]
-
-    def retain(self, owner: str, names: set[str]) -> None:
-        """Forget the runs of a shard that it no longer has: another worker may have expired or merged them."""
-        for name in [n for n, (whose, _) in self.runs.items() if whose == owner and n not in names]:
-            self.drop(name)
-
-    def put(self, name: str, owner: str, rows: Rows) -> None:
-        self.drop(name)
-        self.runs[name] = (owner, rows)
-        self.size += _bytes(rows)
-        while self.size > self.budget and self.runs:
-            self.drop(next(iter(self.runs)))
-
-    def drop(self, name: str) -> None:
-        found = self.runs.pop(name, None)
-        if found is not None:
-            self.size -= _bytes(found[1])
-
-
-def _bytes(rows: Rows) -> int:
-    return int(rows.table.nbytes) + 8 * len(rows) * (1 + len(rows.times))
-
-
-_cache = _Cache(budget=512 * 1024 * 1024)

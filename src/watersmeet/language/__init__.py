@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from watersmeet.language.expression import read_expression
 from watersmeet.language.statements import read_script
+from watersmeet.language.windows import read_window
 
-__all__ = ["read_expression", "read_script"]
+__all__ = ["read_expression", "read_script", "read_window"]

@@ -1,11 +1,16 @@
-"""Queries: ``[INSERT INTO sink] SELECT [STREAM] items FROM relation [WHERE condition] [LATE INTO sink]``."""
+"""Queries: ``[INSERT INTO sink] SELECT [STREAM] items FROM relation [WHERE condition] [further outputs]``.
+
+The further outputs are ``LATE INTO sink``, ``UNMATCHED LEFT INTO sink``, ``UNMATCHED RIGHT INTO sink`` and ``PORTS INTO
+sink, ...``, in any order.
+"""
 
 from __future__ import annotations
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.language.cursor import Cursor
 from watersmeet.language.expression import read_or
-from watersmeet.language.relations import CLAUSE_WORDS, at_clause, read_relation
+from watersmeet.language.relations import CLAUSE_WORDS, read_relation
+from watersmeet.language.sources import at_clause
 from watersmeet.language.unsupported import refused_clause
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Join, Query, Relation, Star
@@ -29,24 +34,42 @@ def read_query(cursor: Cursor) -> Query:
         raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
     relation = read_relation(cursor)
     where = read_or(cursor) if cursor.take("WHERE") else None
-    late_into, late_span = _read_late(cursor, into)
+    late, left, right, ports = _read_outputs(cursor, into)
     _expect_end(cursor, relation, where)
-    return Query(relation, items, where, into, into_span, cursor.span_from(first), late_into, late_span)
+    span = cursor.span_from(first)
+    return Query(relation, items, where, into, into_span, span, *late, *left, *right, ports)
 
 
-def _read_late(cursor: Cursor, into: str | None) -> tuple[str | None, Span]:
-    """The sink of late rows and its place, if LATE INTO names one."""
-    if not cursor.at("LATE", "INTO"):
-        return None, NOWHERE
-    if into is None:
-        raise cursor.failure(
-            "`;`", "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
-        )
-    cursor.position += 2
-    sink = cursor.take_name("the name of a sink", "write `LATE INTO sink` at the end of the query.")
-    if cursor.at("WHERE"):
-        raise cursor.failure("`;`", "write LATE INTO at the end of the query, behind WHERE.")
-    return sink.value, cursor.span_of(sink)
+_Output = tuple[str | None, Span]
+_OUTPUTS = (("LATE", "INTO"), ("UNMATCHED", "LEFT", "INTO"), ("UNMATCHED", "RIGHT", "INTO"), ("PORTS", "INTO"))
+
+
+def _read_outputs(cursor: Cursor, into: str | None) -> tuple[_Output, _Output, _Output, tuple[tuple[str, Span], ...]]:
+    """The sinks of late rows, of unmatched left and right rows, and of ports, each with its place."""
+    read = dict[tuple[str, ...], tuple[tuple[str, Span], ...]]()
+    late = cursor.peek()
+    while words := next((words for words in _OUTPUTS if cursor.at(*words)), None):
+        late = cursor.peek() if words == _OUTPUTS[0] else late
+        if words in read:
+            raise cursor.failure("`;`", f"write {' '.join(words)} once.")
+        cursor.position += len(words)
+        read[words] = _read_sinks(cursor, " ".join(words), is_list=words == _OUTPUTS[3])
+        if cursor.at("WHERE"):
+            raise cursor.failure("`;`", f"write {' '.join(words)} at the end of the query, behind WHERE.")
+    ports = read.get(_OUTPUTS[3], ())
+    if _OUTPUTS[0] in read and into is None and not ports:
+        hint = "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
+        raise cursor.failure("`;`", hint, late)
+    first, second, third = (read.get(words, ((None, NOWHERE),))[0] for words in _OUTPUTS[:3])
+    return first, second, third, ports
+
+
+def _read_sinks(cursor: Cursor, words: str, *, is_list: bool) -> tuple[tuple[str, Span], ...]:
+    hint = f"write `{words} {'sink, ...' if is_list else 'sink'}` at the end of the query."
+    sinks = [cursor.take_name("the name of a sink", hint)]
+    while is_list and cursor.take(","):
+        sinks.append(cursor.take_name("the name of a sink", hint))
+    return tuple((sink.value, cursor.span_of(sink)) for sink in sinks)
 
 
 def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
@@ -93,8 +116,12 @@ def _expect_end(cursor: Cursor, relation: Relation, where: Expr | None) -> None:
     refused = refused_clause(cursor)
     if refused:
         raise refused
-    if cursor.at("WITHIN"):
-        raise cursor.failure("`;`", "write WITHIN behind JOIN, before WHERE.")
+    if cursor.at_any({"WITHIN", "MATCH_CONDITION", "DEFAULT", "PAD"}):
+        raise cursor.failure("`;`", f"write {cursor.peek().word} behind JOIN, before WHERE.")
+    if cursor.at("WINDOW", "("):
+        raise cursor.failure("`;`", "write WINDOW behind the name of a source.")
+    if cursor.at("FOR", "SYSTEM_TIME"):
+        raise cursor.failure("`;`", "write FOR SYSTEM_TIME AS OF behind the source that JOIN names.")
     if cursor.at_any({"ON", "USING"}):
         raise cursor.failure("JOIN", "write `JOIN b ON ...`: a condition belongs to a join.")
     if cursor.at_any({"SEMI", "ANTI"}):

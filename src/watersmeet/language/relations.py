@@ -1,150 +1,47 @@
-"""What stands behind FROM: sources and joins."""
+"""What stands behind FROM: sources and the joins between them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.amounts import read_amount, starts_amount
+from watersmeet.language.amounts import read_amount
 from watersmeet.language.cursor import Cursor
 from watersmeet.language.expression import read_or
-from watersmeet.language.tokens import Token
+from watersmeet.language.sources import ASOF_KINDS, KINDS, join_words, read_alias, read_leaf
 from watersmeet.language.unsupported import refused_clause
+from watersmeet.language.windows import at_pad, read_pads, read_values
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Join, JoinKind, Relation, Scan, Union, Within
+from watersmeet.plan.nodes import AsofJoin, Join, JoinKind, Relation, Scan, SyncJoin, Union, Values, Within
 
-JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI")
-CLAUSE_WORDS = (*JOIN_WORDS, "WITHIN", "ON", "USING", "WHERE", "LATE")
-
-_UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
-
-_KINDS: dict[tuple[str, ...], JoinKind] = {
-    ("JOIN",): "inner",
-    ("INNER", "JOIN"): "inner",
-    ("LEFT", "JOIN"): "left",
-    ("LEFT", "OUTER", "JOIN"): "left",
-    ("RIGHT", "JOIN"): "right",
-    ("RIGHT", "OUTER", "JOIN"): "right",
-    ("FULL", "JOIN"): "full",
-    ("FULL", "OUTER", "JOIN"): "full",
-    ("OUTER", "JOIN"): "full",
-    ("LEFT", "SEMI", "JOIN"): "semi",
-    ("SEMI", "JOIN"): "semi",
-    ("LEFT", "ANTI", "JOIN"): "anti",
-    ("ANTI", "JOIN"): "anti",
-}
+JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI", "SYNC", "ASOF")
+CLAUSE_WORDS = (*JOIN_WORDS, "WITHIN", "ON", "USING", "WINDOW", "PAD", "WHERE", "LATE", "UNMATCHED", "PORTS")
 
 
 def read_relation(cursor: Cursor) -> Relation:
     """A source and the joins that follow it, each with all that stands before it as its left side."""
-    relation: Relation = _read_leaf(cursor)
-    while words := _join_words(cursor):
-        relation = _read_join(cursor, relation, words)
+    relation: Relation = read_leaf(cursor)
+    while True:
+        if cursor.at("SYNC", "JOIN"):
+            relation = _read_sync(cursor, relation)
+        elif words := join_words(cursor, ASOF_KINDS):
+            relation = _read_asof(cursor, relation, words)
+        elif words := join_words(cursor, KINDS):
+            relation = _read_join(cursor, relation, words)
+        else:
+            break
     if cursor.at(","):
         raise cursor.unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
     return relation
 
 
-def at_clause(cursor: Cursor) -> bool:
-    """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or _join_words(cursor) or refused_clause(cursor):
-        return True
-    return (cursor.at("WITHIN") and starts_amount(cursor, 1)) or cursor.at("USING", "(") or cursor.at("LATE", "INTO")
-
-
-def _join_words(cursor: Cursor) -> tuple[str, ...]:
-    return next((words for words in _KINDS if cursor.at(*words)), ())
-
-
-def _read_leaf(cursor: Cursor) -> Scan | Union:
-    """A source, or several of them made one."""
-    if cursor.at("("):
-        return _read_union(cursor)
-    name, span = _read_source(cursor)
-    return Scan(name.value, _read_alias(cursor) or name.value, span)
-
-
-def _read_union(cursor: Cursor) -> Union:
-    first = cursor.position
-    if not cursor.at("(", "SELECT"):
-        raise cursor.unsupported("A bracket behind FROM", "name a stream, or write a union: " + _UNION)
-    cursor.next()
-    scans = [_read_part(cursor)]
-    if cursor.at(")"):
-        cursor.position = first
-        raise cursor.unsupported("A subquery", "declare a stream for it and name that.")
-    while cursor.take("UNION", "ALL"):
-        scans.append(_read_part(cursor))
-    if cursor.at("UNION"):
-        raise cursor.unsupported("UNION without ALL", "write UNION ALL: nothing could forget which rows were there.")
-    if not cursor.at(")"):
-        raise _not_plain(cursor)
-    cursor.next()
-    span = cursor.span_from(first)
-    alias = _read_alias(cursor)
-    if alias is None:
-        raise cursor.failure("an alias", "give the union a name: " + _UNION)
-    return Union(tuple(scans), alias, span)
-
-
-def _read_part(cursor: Cursor) -> Scan:
-    """``SELECT [STREAM] * FROM source``, the part of a union."""
-    if not cursor.take("SELECT"):
-        raise _not_plain(cursor)
-    if cursor.at("STREAM") and not cursor.at_any({",", "FROM"}, ahead=1):
-        cursor.next()
-    if not cursor.take("*", "FROM") or cursor.at("("):
-        raise _not_plain(cursor)
-    name, span = _read_source(cursor)
-    return Scan(name.value, name.value, span)
-
-
-def _not_plain(cursor: Cursor) -> WatersmeetError:
-    if cursor.at_end:
-        return cursor.failure("`)`", "close the bracket that opens the union.")
-    what = "A subquery other than a UNION ALL of whole streams"
-    return cursor.unsupported(what, "filter and compute in the query around it: " + _UNION)
-
-
-def _read_source(cursor: Cursor) -> tuple[Token, Span]:
-    """The name of a source and its place; ``STREAM`` may stand before it."""
-    if cursor.at("TABLE", "("):
-        hint = "declare the lag in CREATE STREAM: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
-        raise cursor.unsupported("TABLE(...) as a source", hint)
-    bracket = cursor.at("STREAM", "(")
-    if bracket or (cursor.at("STREAM") and cursor.peek(1).is_name and not _after_stream_name(cursor)):
-        cursor.position += 2 if bracket else 1
-    hint = "write `FROM orders AS o`, for example."
-    if cursor.at_any({"ON", "WHERE", "JOIN", "SELECT"}):
-        raise cursor.failure("the name of a stream", hint)
-    name = cursor.take_name("the name of a stream", hint)
-    span = cursor.span_of(name)
-    if bracket:
-        cursor.expect(")", "write `STREAM(name)`.")
-    if cursor.at("."):
-        raise cursor.failure("an alias or a clause", "put a name that contains a dot in backticks.")
-    return name, span
-
-
-def _after_stream_name(cursor: Cursor) -> bool:
-    """Whether STREAM is itself the name of a source: what follows it is a clause."""
-    cursor.position += 1
-    follows = at_clause(cursor)
-    cursor.position -= 1
-    return follows
-
-
-def _read_alias(cursor: Cursor) -> str | None:
-    if cursor.take("AS"):
-        return cursor.take_name("an alias", "write `orders AS o`, for example.").value
-    if cursor.peek().is_name and not at_clause(cursor):
-        return cursor.take_bare_alias().value
-    return None
-
-
-def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...]) -> Join:
+def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...]) -> Join | AsofJoin:
     first = cursor.position
     cursor.position += len(words)
-    right = _read_leaf(cursor)
+    right = read_leaf(cursor)
+    if cursor.at("FOR", "SYSTEM_TIME"):
+        return _read_as_of(cursor, left, right, KINDS[words], first)
     span = cursor.span_from(first)
     refused = refused_clause(cursor)
     if refused:
@@ -156,7 +53,94 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...]) -> Join:
         on, using = _read_condition(cursor)
     if cursor.at_any({"ON", "USING"}):
         raise cursor.failure("one condition", "join conditions with AND in a single ON.")
-    return Join(left, right, _KINDS[words], on, using, within, span)
+    if cursor.at("MATCH_CONDITION", "("):
+        raise cursor.failure("ON, WITHIN or WHERE", "write ASOF JOIN in place of JOIN: MATCH_CONDITION belongs to it.")
+    return Join(left, right, KINDS[words], on, using, within, span, read_pads(cursor))
+
+
+def _read_sync(cursor: Cursor, left: Relation) -> SyncJoin:
+    if not isinstance(left, Scan | Union):
+        raise cursor.unsupported("SYNC JOIN behind another join", "write the SYNC JOIN first, then the others.", 2)
+    first, inputs = cursor.position, [left]
+    while cursor.take("SYNC", "JOIN"):
+        inputs.append(read_leaf(cursor))
+    span = cursor.span_from(first)
+    if cursor.at_any({"ON", "USING", "WITHIN"}) or at_pad(cursor):
+        hint = "leave it out: rows meet at equal times. Write a further condition in WHERE."
+        raise cursor.unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
+    return SyncJoin(tuple(inputs), span)
+
+
+def _read_asof(cursor: Cursor, left: Relation, words: tuple[str, ...]) -> AsofJoin:
+    first = cursor.position
+    cursor.position += len(words)
+    right = read_leaf(cursor)
+    if cursor.at("FOR", "SYSTEM_TIME"):
+        raise cursor.failure("MATCH_CONDITION", "write JOIN in place of ASOF JOIN, or MATCH_CONDITION in its place.")
+    clauses = _read_clauses(cursor, _Clauses(span=cursor.span_from(first)))
+    return _asof(left, right, ASOF_KINDS[words], clauses)
+
+
+def _read_as_of(cursor: Cursor, left: Relation, right: Scan | Union, kind: JoinKind, first: int) -> AsofJoin:
+    """``FOR SYSTEM_TIME AS OF time``, behind which the alias may stand as well."""
+    cursor.position += 2
+    hint = "write `JOIN rates FOR SYSTEM_TIME AS OF orders.t ON ...`, for example."
+    cursor.expect("AS", hint)
+    cursor.expect("OF", hint)
+    as_of = read_or(cursor)
+    alias = read_alias(cursor)
+    right = right if alias is None else replace(right, alias=alias)
+    clauses = _read_clauses(cursor, _Clauses(as_of=as_of, span=cursor.span_from(first)))
+    return _asof(left, right, kind, clauses)
+
+
+@dataclass
+class _Clauses:
+    """What has been read behind the right side of an as-of join."""
+
+    span: Span
+    match: Expr | None = None
+    as_of: Expr | None = None
+    on: Expr | None = None
+    using: tuple[str, ...] = ()
+    within: Within | None = None
+    defaults: Values = ()
+
+
+def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
+    """MATCH_CONDITION, ON or USING, WITHIN and DEFAULT, in any order, each at most once."""
+    hint = "write `DEFAULT (rate 1, name '')`, for example."
+    while True:
+        if cursor.at("MATCH_CONDITION") and read.match is None and read.as_of is None:
+            cursor.next()
+            read.match = _read_match(cursor)
+        elif cursor.at_any({"ON", "USING"}) and read.on is None and not read.using:
+            read.on, read.using = _read_condition(cursor)
+        elif cursor.at("WITHIN"):
+            read.within = _read_within(cursor, read.within)
+        elif cursor.at("DEFAULT", "(") and not read.defaults:
+            cursor.next()
+            read.defaults = read_values(cursor, hint)
+        elif cursor.at("MATCH_CONDITION") or cursor.at_any({"ON", "USING"}) or cursor.at("DEFAULT", "("):
+            raise cursor.failure("each clause once", f"write {cursor.peek().word} once for a join, or leave it out.")
+        elif at_pad(cursor):
+            raise cursor.unsupported("PAD of an as-of join", hint.replace("write", "write PAD as"))
+        else:
+            return read
+
+
+def _read_match(cursor: Cursor) -> Expr:
+    hint = "write `MATCH_CONDITION (a.t >= b.t)`, for example."
+    cursor.expect("(", hint)
+    match = read_or(cursor)
+    cursor.expect(")", hint)
+    return match
+
+
+def _asof(left: Relation, right: Scan | Union, kind: JoinKind, read: _Clauses) -> AsofJoin:
+    return AsofJoin(
+        left, right, kind, read.match, read.as_of, read.on, read.using, read.within, read.defaults, read.span
+    )
 
 
 def _read_within(cursor: Cursor, before: Within | None) -> Within | None:

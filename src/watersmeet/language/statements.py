@@ -5,7 +5,7 @@ from __future__ import annotations
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language.cursor import Cursor
-from watersmeet.language.declarations import Stream, read_sink, read_stream
+from watersmeet.language.declarations import Stream, read_sink, read_stream, read_table
 from watersmeet.language.expression import too_deep
 from watersmeet.language.queries import read_query
 from watersmeet.language.tokens import Token, tokenize
@@ -74,6 +74,8 @@ def _dispatch(cursor: Cursor) -> Statement:
         return read_stream(cursor)
     if cursor.at("CREATE", "SINK"):
         return read_sink(cursor)
+    if cursor.at("CREATE", "TABLE"):
+        return read_table(cursor)
     refused = refused_statement(cursor)
     if refused:
         raise refused
@@ -84,7 +86,7 @@ def _dispatch(cursor: Cursor) -> Statement:
         return _read_setting(cursor)
     if cursor.at_any({"INSERT", "SELECT"}):
         return read_query(cursor)
-    hint = "begin with CREATE STREAM, CREATE SINK, INSERT INTO, SELECT or SET."
+    hint = "begin with CREATE STREAM, CREATE TABLE, CREATE SINK, INSERT INTO, SELECT or SET."
     raise cursor.misspelt(_STATEMENT_WORDS, "a statement", hint)
 
 

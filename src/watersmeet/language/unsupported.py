@@ -9,18 +9,11 @@ _NAME = ""
 """Stands for any name in the table below."""
 
 _FILTER_HINT = "filter with WHERE, and aggregate the result with Spark."
-_SINK_HINT = "leave it out: unmatched rows of an outer join come out padded with NULL."
 _ORDER_HINT = "leave it out: rows come out as they meet."
 
 _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
     (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
-    (("SYNC", "JOIN"), "SYNC JOIN", "write `JOIN b ON a.t = b.t`."),
-    (("ASOF", "JOIN"), "ASOF JOIN", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
-    (("LEFT", "ASOF"), "ASOF JOIN", "write LEFT JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
-    (("FOR", "SYSTEM_TIME"), "FOR SYSTEM_TIME AS OF", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
-    (("MATCH_CONDITION", "("), "MATCH_CONDITION", "write the comparison in ON."),
-    (("WINDOW", "("), "WINDOW", "write JOIN with a time bound, for example `WITHIN 5 MINUTES`."),
     (
         ("WATERMARK", _NAME),
         "WATERMARK behind a source",
@@ -28,10 +21,6 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("LATERAL", _NAME), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
     (("LATERAL", "("), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
-    (("PAD", "LEFT"), "PAD", "write `coalesce(column, value)` in SELECT."),
-    (("PAD", "RIGHT"), "PAD", "write `coalesce(column, value)` in SELECT."),
-    (("UNMATCHED", "LEFT"), "UNMATCHED LEFT INTO", _SINK_HINT),
-    (("UNMATCHED", "RIGHT"), "UNMATCHED RIGHT INTO", _SINK_HINT),
     (("GROUP", "BY"), "GROUP BY", _FILTER_HINT),
     (("HAVING",), "HAVING", _FILTER_HINT),
     (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
@@ -49,7 +38,6 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("CREATE", "TABLE"), "CREATE TABLE", "declare it with CREATE STREAM if its rows only arrive."),
     (("CREATE", "VIEW"), "CREATE VIEW", "write its query where the view is used."),
     (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM."),
     (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: a script declares everything anew."),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from watersmeet.joins.operator import END_OF_INPUT
 
@@ -18,7 +18,10 @@ JOIN = "watersmeet:"
 
 @dataclass(frozen=True)
 class Progress:
-    """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together."""
+    """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
+
+    ``partitions``: how many partitions each side's window has now; nothing but for window joins.
+    """
 
     query: str
     batch: int
@@ -31,40 +34,58 @@ class Progress:
     watermarks: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float = 0.0
     dropped: int = 0
+    partitions: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]) -> Progress:
     """The progress in what Spark reports of a batch; ``temporal`` are the columns whose marks are times."""
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
-    joins = [values for key, values in observed.items() if key.startswith(JOIN)]
+    joins = [_numbers(values) for key, values in observed.items() if key.startswith(JOIN)]
     watermarks: dict[str, int] = {}
     for values in joins:
-        watermarks |= json.loads(_value(values, "watermarks") or "{}")
+        watermarks |= json.loads(values.get("watermarks") or "{}")
 
-    def total(*names: str) -> int:
-        return sum(int(_value(values, n) or 0) for values in joins for n in names)
+    def total(number: str) -> int:
+        found = (v for values in joins for n, v in values.items() if n == number or n.startswith(f"{number}_"))
+        return sum(int(value or 0) for value in found)
 
     return Progress(
         query=name,
         batch=int(reported["batchId"]),
-        rows_in=total("rows_left", "rows_right"),
-        rows_out=int(_value(observed[OUT], "rows") or 0) if OUT in observed else 0,
+        rows_in=total("rows"),
+        rows_out=int(_numbers(observed[OUT]).get("rows") or 0) if OUT in observed else 0,
         matched=total("matched"),
-        padded=total("padded_left", "padded_right"),
-        late=total("late_left", "late_right"),
-        dropped=total("dropped_left", "dropped_right"),
-        state_rows=total("state_left", "state_right"),
-        watermarks={column: mark_in_words(mark, column in temporal) for column, mark in watermarks.items()},
+        padded=total("padded"),
+        late=total("late"),
+        dropped=total("dropped"),
+        state_rows=total("state"),
+        partitions=_partitions(joins),
+        watermarks={column: mark_in_words(mark, is_temporal=column in temporal) for column, mark in watermarks.items()},
         seconds=float(reported["durationMs"].get("triggerExecution", 0)) / 1000,
     )
 
 
-def mark_in_words(mark: int, is_temporal: bool) -> str:
+def _partitions(joins: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """The partitions of the windows, by side; other joins report NULL."""
+    found = [(n, v) for values in joins for n, v in values.items() if n.startswith("partitions_")]
+    return {name.removeprefix("partitions_"): int(value) for name, value in found if value is not None}
+
+
+def port_names(ports: int) -> tuple[str, ...]:
+    """What the ports of a join are called in its numbers.
+
+    >>> port_names(2), port_names(3)
+    (('left', 'right'), ('1', '2', '3'))
+    """
+    return ("left", "right") if ports == 2 else tuple(str(port + 1) for port in range(ports))
+
+
+def mark_in_words(mark: int, *, is_temporal: bool) -> str:
     """A mark as people read it.
 
-    >>> mark_in_words(1_700_000_000_000_000, True)
+    >>> mark_in_words(1_700_000_000_000_000, is_temporal=True)
     '2023-11-14 22:13:20'
-    >>> mark_in_words(END_OF_INPUT, True)
+    >>> mark_in_words(END_OF_INPUT, is_temporal=True)
     'ended'
     """
     if mark == END_OF_INPUT:
@@ -78,6 +99,6 @@ def mark_in_words(mark: int, is_temporal: bool) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _value(values: Any, name: str) -> Any:
-    """A number of an observation, which is a row of Spark's and has no ``get``."""
-    return values[name] if name in values else None  # noqa: SIM401 - see above
+def _numbers(values: Any) -> Mapping[str, Any]:
+    """The numbers of an observation, which is a row of Spark's."""
+    return cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())

@@ -8,8 +8,10 @@ from typing import Literal
 
 from watersmeet.catalog import Field, Source
 from watersmeet.joins.operator import Overflow
+from watersmeet.physical.asof import plan_asof_join
 from watersmeet.physical.interval import plan_interval_join
 from watersmeet.physical.nodes import (
+    PADDED,
     Computed,
     JoinPlan,
     Lag,
@@ -21,14 +23,28 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
+from watersmeet.physical.sync import plan_sync_join
 from watersmeet.physical.types import DeclaredTypes, Types
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, aliases
+from watersmeet.physical.window import plan_window_join
+from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnalyzedWindowJoin,
+    AnyJoin,
+    aliases,
+    scans,
+)
+from watersmeet.plan.analyzed import inputs as inputs_of
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY, Script
 
 __all__ = [
-    "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "Limits", "PortPlan", "QueryPlan", "RelationPlan",
-    "ScanPlan", "Types", "join_plans", "limits_of", "plan_query", "scan_plans", "scans_of", "sources_of",
+    "PADDED", "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "Limits", "PortPlan", "QueryPlan",
+    "RelationPlan", "ScanPlan", "Types", "join_plans", "limits_of", "plan_query", "scan_plans", "sources_of",
 ]  # fmt: skip
 
 
@@ -59,22 +75,17 @@ def plan_query(
     """The plan of a query; without ``types`` the declared ones are used."""
     types = types or DeclaredTypes(sources_of(query.relation))
     needed = _columns([*query.where, *(output.expr for output in query.outputs)])
-    relation = _plan(query.relation, needed or frozenset(_times(query.relation)[:1]), types, late)
+    if query.ports_into:
+        needed |= frozenset(column for scan in scans(query.relation) for column in _all_columns(scan))
+    relation = _plan(query.relation, needed or _any_column(query.relation), types, late)
     if limits is not None:
         relation = _limited(relation, limits)
-    return QueryPlan(relation, query.where, query.outputs, query.into)
+    return QueryPlan(relation, query.where, query.outputs, query.into, query.ports_into)
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:
     """The sources of a relation by alias."""
-    return {scan.alias: scan.source for scan in scans_of(relation)}
-
-
-def scans_of(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
-    """The scans of a relation from left to right."""
-    if isinstance(relation, AnalyzedScan):
-        return (relation,)
-    return scans_of(relation.left) + scans_of(relation.right)
+    return {scan.alias: scan.source for scan in scans(relation)}
 
 
 def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late: LateRows) -> RelationPlan:
@@ -84,17 +95,43 @@ def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late
         fields = relation.source.fields
         columns = tuple(f.name for f in fields if late == "kept" or f"{relation.alias}.{f.name}" in asked)
         return ScanPlan(relation.alias, relation.source, columns, _filters(relation), relation.parts)
-    inside = _columns(
-        [
-            *(side for pair in relation.keys for side in pair),
-            *relation.left_only,
-            *relation.right_only,
-            *relation.residual,
-        ]
-    )
-    times = frozenset(_times(relation.left) + _times(relation.right))
-    inputs = [_input(side, needed, needed | inside | times, types, late) for side in (relation.left, relation.right)]
-    return plan_interval_join(relation, (inputs[0], inputs[1]), types)
+    times = frozenset(column for side in inputs_of(relation) for column in _times(side))
+    inside = needed | times | _inside(relation)
+    given = tuple(_input(side, needed, inside, types, late) for side in inputs_of(relation))
+    match relation:
+        case AnalyzedSyncJoin():
+            return plan_sync_join(relation, given)
+        case AnalyzedWindowJoin():
+            return plan_window_join(relation, (given[0], given[1]), types)
+        case AnalyzedAsofJoin():
+            return plan_asof_join(relation, (given[0], given[1]), types)
+        case AnalyzedJoin():
+            return plan_interval_join(relation, (given[0], given[1]), types)
+
+
+def _inside(relation: AnyJoin) -> frozenset[str]:
+    """The columns that a join itself reads, watermarked ones apart."""
+    if isinstance(relation, AnalyzedSyncJoin):
+        return frozenset()
+    keys = [side for pair in relation.keys for side in pair]
+    found = _columns([*keys, *relation.left_only, *relation.right_only, *relation.residual])
+    if not isinstance(relation, AnalyzedWindowJoin):
+        return found
+    for port, scan in enumerate((relation.left, relation.right)):
+        window, order = relation.windows[port], relation.order[port]
+        found |= _columns([*window.partition_by, *([] if window.column is None else [window.column])])
+        found |= frozenset(() if order is None else (f"{scan.alias}.{order}",))
+        found |= frozenset(_all_columns(scan) if relation.unmatched[port] else ())
+    return found
+
+
+def _all_columns(scan: AnalyzedScan) -> tuple[str, ...]:
+    return tuple(f"{scan.alias}.{field.name}" for field in scan.source.fields)
+
+
+def _any_column(relation: AnalyzedRelation) -> frozenset[str]:
+    """Some column, for a query that asks for none: rows without columns could not be counted."""
+    return frozenset((*_times(relation), *_all_columns(scans(relation)[0]))[:1])
 
 
 def _input(
@@ -121,15 +158,23 @@ def _shown(plan: RelationPlan) -> tuple[str, ...]:
 
 def _times(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The watermarked columns of a relation."""
-    if isinstance(relation, AnalyzedJoin):
-        left_only = relation.kind in LEFT_ONLY
-        return _times(relation.left) + (() if left_only else _times(relation.right))
-    return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
+    match relation:
+        case AnalyzedScan():
+            return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
+        case AnalyzedSyncJoin():
+            return tuple(str(time) for time in relation.times)
+        case AnalyzedWindowJoin():
+            return ()
+        case AnalyzedAsofJoin():
+            return _times(relation.left)
+        case AnalyzedJoin():
+            left_only = relation.kind in LEFT_ONLY
+            return _times(relation.left) + (() if left_only else _times(relation.right))
 
 
 def _lags(relation: AnalyzedRelation) -> tuple[Lag, ...]:
     """The lags of a scan's watermarked columns; the marks of a join come from the join."""
-    if isinstance(relation, AnalyzedJoin):
+    if not isinstance(relation, AnalyzedScan):
         return ()
     columns = [(f"{relation.alias}.{w.column}", w.lag.value) for w in relation.source.watermarks]
     if not relation.parts:

@@ -12,8 +12,11 @@ from typing import Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.operator import JoinOperator
-from watersmeet.plan.analyzed import AnalyzedJoin, Output
+from watersmeet.plan.analyzed import AnalyzedSyncJoin, AnyJoin, Output, Padding
 from watersmeet.plan.expressions import Expr
+
+PADDED = "#padded"
+"""The column in which an operator tells which port a row has no part of; -1: it has one of all."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,9 @@ class PortInput:
     late: tuple[str, ...]
 
 
-Route = Literal["key", "time", "all", "one"]
-"""Where a row goes: to the shard of its ``key``; without a key, to a shard by its ``time``, or to ``all`` shards; or
-every row to ``one`` shard."""
+Route = Literal["key", "partition", "time", "all", "one"]
+"""Where a row goes: to the shard of its ``key`` (if that is NULL, to any), to that of its ``partition`` (if that is
+NULL, all to one); without a key, to a shard by its ``time``, or to ``all`` shards; or every row to ``one`` shard."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class PortPlan:
       columns
     - ``lags``: the watermarked columns of a scan; a join's marks come as they are
     - ``route``: where its rows go, see `Route`; by ``times``, if not by key
+    - ``shard_by``: the key columns whose hash decides about the shard, where the code does not
+    - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
     """
 
     input: RelationPlan
@@ -102,18 +107,39 @@ class PortPlan:
     lags: tuple[Lag, ...] = ()
     route: Route = "key"
     times: tuple[str, ...] = ()
+    shard_by: tuple[str, ...] = ()
+    position: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns that carry values of a row."""
+        return (*self.columns, *(computed.name for computed in self.computed))
 
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """A join: its two ports, the operator, what is left to Spark after it, and why it is done so."""
+    """A join: its ports, the operator, what is left to Spark after it, and why it is done so.
 
-    ports: tuple[PortPlan, PortPlan]
+    - ``columns``: the columns of its frame
+    - ``after``: conditions that Spark applies to the pairs
+    - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
+      NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
+    """
+
+    ports: tuple[PortPlan, ...]
     operator: JoinOperator
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]
-    analyzed: AnalyzedJoin
+    analyzed: AnyJoin
+    pads: tuple[Padding, ...] = ()
+
+    @property
+    def may_miss(self) -> tuple[bool, ...]:
+        """Whether a row of the frame may have no part of a port."""
+        if isinstance(self.analyzed, AnalyzedSyncJoin):
+            return (False,) * len(self.ports)
+        return (self.analyzed.kind in ("right", "full"), self.analyzed.kind in ("left", "full", "anti"))
 
 
 RelationPlan = ScanPlan | JoinPlan
@@ -121,12 +147,16 @@ RelationPlan = ScanPlan | JoinPlan
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """A whole query: the relation, what of WHERE is applied to it, and the columns of the result."""
+    """A whole query: the relation, what of WHERE is applied to it, and the columns of the result.
+
+    ``ports_into``: the outputs that get the ports of a SYNC JOIN, each its own columns.
+    """
 
     relation: RelationPlan
     where: tuple[Expr, ...]
     outputs: tuple[Output, ...]
     into: str | None = None
+    ports_into: tuple[str, ...] = ()
 
 
 def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:

@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from watersmeet.catalog import NOWHERE, Source, Span
+from watersmeet.catalog import NOWHERE, Field, Source, Span
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, LimitKind, Values, WindowKind
+
+PUNCTUATION = "#window"
+"""The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.
+
+A reference to one of them has this as its ``source``, so that its column is called ``#window._trigger``. They are no
+columns of either side: no filter on them moves before the join, and ``*`` leaves them out.
+"""
+
+Padding = Literal["nulls", "zeros"] | Values
+"""What the columns of a side show beside a row that stayed alone.
+
+Of values, each is a constant for a column of that side (the name as declared), to be cast to the column's type; a
+column that is not named is NULL. ``zeros``: 0, the empty string, false and so on, by type.
+"""
+
+Direction = Literal["backward", "forward", "nearest"]
+"""Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+
+Disorder = Literal["drop", "error"]
+"""What becomes of a row of a SYNC JOIN that is not later than those before it: dropped and counted, or an error."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +93,100 @@ class AnalyzedJoin:
     span: Span = NOWHERE
 
 
-AnalyzedRelation = AnalyzedScan | AnalyzedJoin
+@dataclass(frozen=True)
+class AnalyzedLimit:
+    """When whole partitions of a window are discarded: ``size`` is microseconds of age, partitions or rows."""
+
+    kind: LimitKind
+    size: int
+
+
+@dataclass(frozen=True)
+class AnalyzedWindow:
+    """How long the rows of a side stay.
+
+    - ``size``: rows (``count``), microseconds of wall clock (``time``) or, for ``delta``, the distance in the unit of
+      ``column``: microseconds for TIMESTAMP and DATE, plain numbers else
+    - ``column``: what ``delta`` measures, a column of the own side; None for the other kinds
+    - ``partition_by``: expressions over the own side; the window applies to the rows of each value on its own
+    """
+
+    kind: WindowKind
+    size: int
+    column: Expr | None = None
+    partition_by: tuple[Expr, ...] = ()
+    limit: AnalyzedLimit | None = None
+
+
+@dataclass(frozen=True)
+class AnalyzedWindowJoin:
+    """A join of what is in two windows; the condition is taken apart as that of an `AnalyzedJoin`.
+
+    Everything that is given per side has the left one first.
+
+    - ``kind``: inner, left, right or full
+    - ``pads``: what the columns of the side show where a row of the other one stayed alone
+    - ``unmatched``: rows of that side that stayed alone go to an output of their own, with all columns of the source
+    - ``punctuated``: the query asks for ``_trigger``, ``_seq`` or ``_last`` (see `PUNCTUATION`)
+    - ``order``: the column that gives the order of arrival; both sides have one, of the same kind, or none
+    - ``emit_discarded``: rows of discarded partitions come out as if they were evicted
+    """
+
+    left: AnalyzedScan
+    right: AnalyzedScan
+    kind: JoinKind
+    windows: tuple[AnalyzedWindow, AnalyzedWindow]
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    left_only: tuple[Expr, ...] = ()
+    right_only: tuple[Expr, ...] = ()
+    residual: tuple[Expr, ...] = ()
+    pads: tuple[Padding, Padding] = ("nulls", "nulls")
+    unmatched: tuple[bool, bool] = (False, False)
+    punctuated: bool = False
+    order: tuple[str | None, str | None] = (None, None)
+    emit_discarded: bool = False
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedSyncJoin:
+    """Rows of two or more ports that have the same time; ``times`` holds the event time of each port."""
+
+    inputs: tuple[AnalyzedScan, ...]
+    times: tuple[TimeColumn, ...]
+    disorder: Disorder = "drop"
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedAsofJoin:
+    """Each left row with the version of the right side that is in force at its time; ``kind`` is inner or left.
+
+    - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
+    - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
+    - ``left_only``: where one is not true, the row has no version
+    - ``right_only``: a row for which one is not true is no version
+    - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
+    """
+
+    left: AnalyzedRelation
+    right: AnalyzedScan
+    kind: JoinKind
+    left_time: TimeColumn
+    right_time: TimeColumn
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    direction: Direction = "backward"
+    strict: bool = False
+    tolerance: int | None = None
+    left_only: tuple[Expr, ...] = ()
+    right_only: tuple[Expr, ...] = ()
+    residual: tuple[Expr, ...] = ()
+    defaults: Values = ()
+    span: Span = NOWHERE
+
+
+AnyJoin = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedSyncJoin | AnalyzedAsofJoin
+AnalyzedRelation = AnalyzedScan | AnyJoin
 
 
 @dataclass(frozen=True)
@@ -95,7 +209,9 @@ class Warned:
 class AnalyzedQuery:
     """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
 
-    ``late_into`` is the sink of the rows that came too late.
+    ``late_into`` is the sink of the rows that came too late, ``unmatched_into`` are those of the left and the right
+    rows that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, one for each, or none. Without INSERT
+    INTO, the names in ``unmatched_into`` need not be declared: they name outputs of whoever runs the query.
     """
 
     relation: AnalyzedRelation
@@ -105,12 +221,42 @@ class AnalyzedQuery:
     warnings: tuple[Warned, ...] = ()
     span: Span = NOWHERE
     late_into: str | None = None
+    unmatched_into: tuple[str | None, str | None] = (None, None)
+    ports_into: tuple[str, ...] = ()
+
+
+def inputs(relation: AnalyzedRelation) -> tuple[AnalyzedRelation, ...]:
+    """What a relation reads, from left to right: nothing for a scan."""
+    if isinstance(relation, AnalyzedScan):
+        return ()
+    return relation.inputs if isinstance(relation, AnalyzedSyncJoin) else (relation.left, relation.right)
+
+
+def scans(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
+    """The scans of a relation from left to right."""
+    if isinstance(relation, AnalyzedScan):
+        return (relation,)
+    return tuple(scan for side in inputs(relation) for scan in scans(side))
 
 
 def aliases(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The aliases whose columns a relation shows, from left to right: a SEMI or ANTI JOIN shows its left side only."""
     if isinstance(relation, AnalyzedScan):
         return (relation.alias,)
-    if relation.kind in LEFT_ONLY:
+    if isinstance(relation, AnalyzedJoin) and relation.kind in LEFT_ONLY:
         return aliases(relation.left)
-    return aliases(relation.left) + aliases(relation.right)
+    return tuple(alias for side in inputs(relation) for alias in aliases(side))
+
+
+def punctuation(left: Source) -> tuple[Field, ...]:
+    """The columns that say which arrival caused a row of a window join with that left side, and where its rows end.
+
+    ``_trigger``: the alias of the side and the place in the order of arrival, NULL for what the clock evicted. ``_seq``
+    counts the rows of a trigger from 0, and ``_last`` is true for the last of them.
+
+    >>> [field.type for field in punctuation(Source("a", (Field("t", "TIMESTAMP"),), order="t"))]
+    ['STRUCT<side: STRING, at: TIMESTAMP>', 'BIGINT', 'BOOLEAN']
+    """
+    column = left.field(left.order) if left.order is not None else None
+    at = "BIGINT" if column is None else column.type
+    return (Field("_trigger", f"STRUCT<side: STRING, at: {at}>"), Field("_seq", "BIGINT"), Field("_last", "BOOLEAN"))

@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.catalog import Amount, Source, Watermark
+from watersmeet.catalog import Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
     AnalyzedJoin,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnalyzedWindowJoin,
+    AnyJoin,
     TimeBound,
-    aliases,
+    inputs,
+    scans,
 )
+from watersmeet.plan.explain_families import asof_facts, sync_facts, window_facts
+from watersmeet.plan.explain_interval import emitted, interval_facts, kept
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.facts import Fact, conditions, texts
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 
 __all__ = ["Remarks", "amount_in_words", "expression_in_words", "query_as_json", "render_query"]
 
-Remarks = Callable[[AnalyzedJoin], Sequence[tuple[str, str]]]
+Remarks = Callable[[AnyJoin], Sequence[tuple[str, str]]]
 """What else to say about a join, as pairs of a label and a line, such as its operator and why it was chosen."""
 
 
@@ -36,10 +44,12 @@ class _Node:
 def render_query(query: AnalyzedQuery, remarks: Remarks = lambda join: ()) -> str:
     """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
     columns = _Node("columns", tuple(_output(output.name, output.expr) for output in query.outputs))
-    where = _conditions("where", query.where)
+    where = _nodes([conditions("where", query.where)])
     late = _lines("late rows", [f"into {query.late_into}"] if query.late_into else [])
+    names = [scan.alias for scan in scans(query.relation)]
+    ports = _lines("ports", [f"{name} into {sink}" for name, sink in zip(names, query.ports_into, strict=False)])
     root = f"INSERT INTO {query.into}" if query.into else "SELECT"
-    tree = _Node(root, (), (columns, *where, *late, _relation_node(query, query.relation, remarks)))
+    tree = _Node(root, (), (columns, *where, *late, *ports, _relation_node(query, query.relation, remarks)))
     return "\n".join([root, *_draw(tree.children, "")])
 
 
@@ -48,8 +58,10 @@ def query_as_json(query: AnalyzedQuery, remarks: Remarks = lambda join: ()) -> d
     return {
         "into": query.into,
         "late_into": query.late_into,
+        "unmatched_into": list(query.unmatched_into),
+        "ports_into": list(query.ports_into),
         "columns": [{"name": output.name, "expression": expression_in_words(output.expr)} for output in query.outputs],
-        "where": _texts(query.where),
+        "where": texts(query.where),
         "relation": _relation_json(query, query.relation, remarks),
         "warnings": [warned.message for warned in query.warnings],
     }
@@ -64,29 +76,50 @@ def _output(name: str, expr: Expr) -> str:
 def _relation_node(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Remarks) -> _Node:
     if isinstance(relation, AnalyzedScan):
         return _scan_node(relation)
-    sides = (_relation_node(query, side, remarks) for side in (relation.left, relation.right))
-    names = _names(query.relation)
+    facts = _facts(query, relation)
     children = (
         *(_Node(label, (line,)) for label, line in remarks(relation)),
-        *_lines("keys", [f"{expression_in_words(a)} = {expression_in_words(b)}" for a, b in relation.keys]),
-        *_lines("bounds", [_bound(query, relation, bound) for bound in relation.bounds]),
-        *_lines("kept", _kept(query, relation, names)),
-        *_lines("emitted", _emitted(relation, names)),
-        *_conditions("left only", relation.left_only, _failing(relation, "left")),
-        *_conditions("right only", relation.right_only, _failing(relation, "right")),
-        *_conditions("also", relation.residual),
-        *_lines("warning", _without_equality(relation)),
-        *sides,
+        *_nodes(facts),
+        *(_relation_node(query, side, remarks) for side in inputs(relation)),
     )
-    return _Node(f"{kind_in_words(relation.kind)} JOIN", (), children)
+    return _Node(_heading(relation), (), children)
+
+
+def _heading(join: AnyJoin) -> str:
+    match join:
+        case AnalyzedSyncJoin():
+            return "SYNC JOIN"
+        case AnalyzedAsofJoin():
+            return "ASOF JOIN" if join.kind == "inner" else f"{kind_in_words(join.kind)} ASOF JOIN"
+        case AnalyzedWindowJoin():
+            return f"{kind_in_words(join.kind)} JOIN of windows"
+        case AnalyzedJoin():
+            return f"{kind_in_words(join.kind)} JOIN"
+
+
+def _facts(query: AnalyzedQuery, join: AnyJoin) -> list[Fact]:
+    names = _names(query.relation)
+    match join:
+        case AnalyzedSyncJoin():
+            return sync_facts(join)
+        case AnalyzedAsofJoin():
+            return asof_facts(join, names)
+        case AnalyzedWindowJoin():
+            return window_facts(query, join, names)
+        case AnalyzedJoin():
+            return interval_facts(query, join, names)
 
 
 def _scan_node(scan: AnalyzedScan) -> _Node:
     source = scan.source
     children = (
         *_source_lines(source),
-        *_conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is no row"),
-        *_conditions("filter", scan.filters, "moved here from WHERE"),
+        *_nodes(
+            [
+                conditions("heartbeat", (scan.heartbeat,) if scan.heartbeat else (), "advances time, is no row"),
+                conditions("filter", scan.filters, "moved here from WHERE"),
+            ]
+        ),
     )
     if scan.parts:
         parts = tuple(_Node(_read(part), (), _source_lines(part)) for part in scan.parts)
@@ -102,7 +135,12 @@ def _read(source: Source, renamed: str = "") -> str:
 
 def _source_lines(source: Source) -> tuple[_Node, ...]:
     columns = ", ".join(f"{word(f.name)} {f.type}" for f in source.fields)
-    return (*_lines("columns", [columns]), *_lines("watermark", [_mark(mark) for mark in source.watermarks]))
+    return (
+        *_lines("columns", [columns]),
+        *_lines("key", [", ".join(word(name) for name in source.primary_key)] if source.primary_key else []),
+        *_lines("watermark", [_mark(mark) for mark in source.watermarks]),
+        *_lines("order", [word(source.order)] if source.order is not None else []),
+    )
 
 
 def _mark(mark: Watermark) -> str:
@@ -114,101 +152,15 @@ def _lines(label: str, lines: Sequence[str]) -> tuple[_Node, ...]:
     return (_Node(label, tuple(lines)),) if lines else ()
 
 
-def _conditions(label: str, parts: tuple[Expr, ...], remark: str = "") -> tuple[_Node, ...]:
-    shown = [f"{text} ({remark})" if remark else text for text in _texts(parts)]
-    return _lines(label, shown)
-
-
-def _texts(parts: tuple[Expr, ...]) -> list[str]:
-    return [expression_in_words(part) for part in parts]
-
-
-def _failing(join: AnalyzedJoin, side: str) -> str:
-    if side == "left" and join.kind == "anti":
-        return "a left row that fails is emitted at once"
-    return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
-
-
-def _emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
-    """What comes out of a join that shows its left side only, and when."""
-    who = " with ".join(names[alias] for alias in aliases(join.left))
-    match join.kind:
-        case "semi":
-            return [f"each {who} row once, at its first match"]
-        case "anti":
-            return [f"each {who} row that never matched, when it expires"]
-        case _:
-            return []
-
-
-def _without_equality(join: AnalyzedJoin) -> list[str]:
-    """What an equality would save a join that has none."""
-    if join.keys:
-        return []
-    example = _equality(join)
-    return [
-        "no equality: every row is compared with all rows of the other side that its bounds reach",
-        f"an equality{f' such as {example}' if example else ''} would spread both sides over the shards",
-        "and compare rows of one key only",
-    ]
-
-
-def _equality(join: AnalyzedJoin) -> str:
-    """An equality of columns that have the same name and type on both sides and are no event times."""
-    left, right = (
-        {
-            (field.name.lower(), field.type.upper()): f"{scan.alias}.{word(field.name)}"
-            for scan in _scans(side)
-            if scan.alias in aliases(side)
-            for field in scan.source.fields
-            if not scan.source.watermark(field.name)
-        }
-        for side in (join.left, join.right)
-    )
-    return next((f"{left[column]} = {right[column]}" for column in left if column in right), "")
-
-
-def _bound(query: AnalyzedQuery, join: AnalyzedJoin, bound: TimeBound) -> str:
-    """The bound with the right side's time first, as one writes BETWEEN."""
-    if bound.column.alias in aliases(join.left):
-        distance = _distance(query, bound, bound.constant)
-        return f"{bound.other} {'<' if bound.strict else '<='} {bound.column}{distance}"
-    distance = _distance(query, bound, -bound.constant)
-    return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
-
-
-def _kept(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
-    lines: list[str] = []
-    for side in (join.left, join.right):
-        own = [bound for bound in join.bounds if bound.column.alias in aliases(side)]
-        limits = [f"that of {b.other} passes {b.column}{_distance(query, b, b.constant)}" for b in own]
-        if limits:
-            who = " with ".join(names[alias] for alias in aliases(side))
-            until = " or ".join(limits).replace("that of", "the watermark of", 1)
-            lines.append(f"{who} rows are kept until {until}")
-    return lines
-
-
-def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
-    if constant == 0:
-        return ""
-    scan = next(scan for scan in _scans(query.relation) if scan.alias == bound.column.alias)
-    mark = scan.source.watermark(bound.column.name)
-    is_interval = mark is None or mark.lag.is_interval
-    return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"
+def _nodes(facts: Sequence[Fact]) -> tuple[_Node, ...]:
+    return tuple(node for label, lines in facts for node in _lines(label, lines))
 
 
 def _names(relation: AnalyzedRelation) -> dict[str, str]:
     """What to call the rows of each alias: by their source, or by the alias where a source occurs twice."""
-    scans = _scans(relation)
-    names = [scan.source.name for scan in scans]
-    return {scan.alias: scan.alias if names.count(scan.source.name) > 1 else scan.source.name for scan in scans}
-
-
-def _scans(relation: AnalyzedRelation) -> list[AnalyzedScan]:
-    if isinstance(relation, AnalyzedScan):
-        return [relation]
-    return _scans(relation.left) + _scans(relation.right)
+    found = scans(relation)
+    names = [scan.source.name for scan in found]
+    return {scan.alias: scan.alias if names.count(scan.source.name) > 1 else scan.source.name for scan in found}
 
 
 def _draw(nodes: Sequence[_Node], indent: str) -> list[str]:
@@ -231,8 +183,15 @@ def _relation_json(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Re
             **_source_json(relation.source),
             "alias": relation.alias,
             "heartbeat": relation.heartbeat and expression_in_words(relation.heartbeat),
-            "filters": _texts(relation.filters),
+            "filters": texts(relation.filters),
             "parts": [_source_json(part) for part in relation.parts],
+        }
+    if not isinstance(relation, AnalyzedJoin):
+        return {
+            "join": _heading(relation),
+            "remarks": dict(remarks(relation)),
+            **{label.replace(" ", "_"): list(lines) for label, lines in _facts(query, relation)},
+            "inputs": [_relation_json(query, side, remarks) for side in inputs(relation)],
         }
     names = _names(query.relation)
     return {
@@ -240,11 +199,11 @@ def _relation_json(query: AnalyzedQuery, relation: AnalyzedRelation, remarks: Re
         "remarks": dict(remarks(relation)),
         "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in relation.keys],
         "bounds": [_bound_json(bound) for bound in relation.bounds],
-        "kept": _kept(query, relation, names),
-        "emitted": _emitted(relation, names),
-        "left_only": _texts(relation.left_only),
-        "right_only": _texts(relation.right_only),
-        "residual": _texts(relation.residual),
+        "kept": kept(query, relation, names),
+        "emitted": emitted(relation, names),
+        "left_only": texts(relation.left_only),
+        "right_only": texts(relation.right_only),
+        "residual": texts(relation.residual),
         "left": _relation_json(query, relation.left, remarks),
         "right": _relation_json(query, relation.right, remarks),
     }
@@ -256,6 +215,7 @@ def _source_json(source: Source) -> dict[str, object]:
         "kind": source.kind,
         "format": source.format,
         "columns": [{"name": field.name, "type": field.type} for field in source.fields],
+        "order": source.order,
         "watermarks": [
             {
                 "column": mark.column,

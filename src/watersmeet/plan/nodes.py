@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,42 @@ LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
 """The kinds whose result has no columns of the right side."""
 
 
+WindowKind = Literal["count", "time", "delta"]
+"""What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""
+
+LimitKind = Literal["age", "partitions", "rows"]
+"""What discards a whole partition: so long without an insertion, so many partitions, so many rows in the window."""
+
+Side = Literal["left", "right"]
+
+PRESERVED: Mapping[Side, tuple[JoinKind, ...]] = {"left": ("left", "full"), "right": ("right", "full")}
+"""The kinds of join that show rows of a side though they stayed alone, padded or on an output of their own."""
+
+
+@dataclass(frozen=True)
+class PartitionLimit:
+    """``PARTITION AGE d``, ``PARTITION COUNT n`` or ``TUPLE COUNT n``: when partitions are discarded."""
+
+    kind: LimitKind
+    amount: Amount
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Window:
+    """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: how long rows of a side stay.
+
+    ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition on its own.
+    """
+
+    kind: WindowKind
+    amount: Amount
+    column: Expr | None = None
+    partition_by: tuple[Expr, ...] = ()
+    limit: PartitionLimit | None = None
+    span: Span = NOWHERE
+
+
 @dataclass(frozen=True)
 class Scan:
     """A source under an alias."""
@@ -26,6 +63,7 @@ class Scan:
     source: str
     alias: str
     span: Span = NOWHERE
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +73,7 @@ class Union:
     scans: tuple[Scan, ...]
     alias: str
     span: Span = NOWHERE
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -45,9 +84,25 @@ class Within:
     span: Span = NOWHERE
 
 
+Values = tuple[tuple[str, Expr], ...]
+"""Columns by name, each with the constant that stands for it."""
+
+
+@dataclass(frozen=True)
+class Pad:
+    """``PAD side WITH (column value, ...) | ZEROS | NULLS``: what the columns of ``side`` show beside a row alone."""
+
+    side: Side
+    values: Literal["nulls", "zeros"] | Values
+    span: Span = NOWHERE
+
+
 @dataclass(frozen=True)
 class Join:
-    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
+    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side.
+
+    It is a window join if its sides have windows.
+    """
 
     left: Relation
     right: Relation
@@ -56,9 +111,45 @@ class Join:
     using: tuple[str, ...] = ()
     within: Within | None = None
     span: Span = NOWHERE
+    pads: tuple[Pad, ...] = ()
+
+    @property
+    def is_windowed(self) -> bool:
+        """Whether one of its sides is a source with a window."""
+        return any(isinstance(side, Scan | Union) and side.window is not None for side in (self.left, self.right))
 
 
-Relation = Scan | Union | Join
+@dataclass(frozen=True)
+class SyncJoin:
+    """``a SYNC JOIN b [SYNC JOIN c ...]``: rows of all ports that have the same event time."""
+
+    inputs: tuple[Scan | Union, ...]
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AsofJoin:
+    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
+
+    - ``match``: the comparison of MATCH_CONDITION, or ``nearest(left time, right time)``
+    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which stands for ``match``
+    - ``within``: how far a version may be away
+    - ``defaults``: what the right columns show where there is no version
+    """
+
+    left: Relation
+    right: Scan | Union
+    kind: JoinKind
+    match: Expr | None = None
+    as_of: Expr | None = None
+    on: Expr | None = None
+    using: tuple[str, ...] = ()
+    within: Within | None = None
+    defaults: Values = ()
+    span: Span = NOWHERE
+
+
+Relation = Scan | Union | Join | SyncJoin | AsofJoin
 
 
 @dataclass(frozen=True)
@@ -81,7 +172,9 @@ class Item:
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
 
-    ``late_into`` is the sink of the rows that came too late.
+    ``late_into`` is the sink of the rows that came too late, ``unmatched_left_into`` and ``unmatched_right_into`` are
+    those of the rows of a side that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, each with its
+    place.
     """
 
     relation: Relation
@@ -92,6 +185,11 @@ class Query:
     span: Span = NOWHERE
     late_into: str | None = None
     late_into_span: Span = NOWHERE
+    unmatched_left_into: str | None = None
+    unmatched_left_span: Span = NOWHERE
+    unmatched_right_into: str | None = None
+    unmatched_right_span: Span = NOWHERE
+    ports_into: tuple[tuple[str, Span], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,6 +236,8 @@ def leaves(relation: Relation) -> tuple[Scan | Union, ...]:
     >>> [leaf.alias for leaf in leaves(Join(Scan("a", "a"), Union((Scan("b", "b"), Scan("c", "c")), "u"), "inner"))]
     ['a', 'u']
     """
-    if isinstance(relation, Join):
+    if isinstance(relation, SyncJoin):
+        return relation.inputs
+    if isinstance(relation, Join | AsofJoin):
         return leaves(relation.left) + leaves(relation.right)
     return (relation,)

@@ -60,7 +60,9 @@ def _bracketed(expr: Expr, needed: int) -> str:
 
 
 def _flattened(ref: Reference) -> Reference:
-    parts = (ref.source, ref.name, *ref.path) if ref.source else ref.parts
+    # A source that nobody can name, such as that of `_seq`, is not shown.
+    source = () if ref.source.startswith("#") else (ref.source,)
+    parts = (*source, ref.name, *ref.path) if ref.source else ref.parts
     return replace(ref, name=".".join(word(part) for part in parts), path=())
 
 

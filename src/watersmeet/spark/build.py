@@ -15,8 +15,19 @@ from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import is_supported
 from watersmeet.joins.interval import IntervalJoin
+from watersmeet.joins.window import WindowJoin
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan
+from watersmeet.plan.analyzed import (
+    AnalyzedAsofJoin,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnalyzedWindowJoin,
+    Padding,
+    inputs,
+)
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile import Clock, Compiled, Compiler
@@ -46,14 +57,15 @@ def build(
     late: LateRows = "counted",
     limits: Limits | None = None,
     clock: Clock = "ticks",
+    files: Mapping[str, DataFrame] | None = None,
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
-    inputs = "streams" if _are_streams(frames) else "batches"
-    if inputs == "streams":
+    fed_by = "streams" if _are_streams(frames) else "batches"
+    if fed_by == "streams":
         _check_provider(spark)
-    queries = analyze(script, extra or {}, inputs=inputs)
+    queries = analyze(script, extra or {}, inputs=fed_by)
     count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    compiler = Compiler(spark, frames, count, marks, late, clock)
+    compiler = Compiler(spark, frames, count, marks, late, clock, files or {})
     limits = limits_of(script) or limits
     schemas = {name: frame.schema for name, frame in frames.items()}
     return tuple(_built(spark, script, query, schemas, compiler, limits) for query in queries)
@@ -136,7 +148,10 @@ def _check_carried(types: SparkTypes, plan: QueryPlan, compiler: Compiler) -> No
 def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
     """Let Spark look at every expression on its own, so that each mistake is reported at its place."""
     refusals: list[Refusal] = []
-    for expr in (*_conditions(query.relation), *query.where, *(output.expr for output in query.outputs)):
+    # A constant need not be of its column's type, but must be one that Spark casts to it.
+    values = [Expr("cast", (value,), value=type_, span=value.span) for value, type_ in _values(query.relation)]
+    outputs = [output.expr for output in query.outputs]
+    for expr in (*_conditions(query.relation), *values, *query.where, *outputs):
         try:
             types.check(expr)
         except WatersmeetError as error:
@@ -151,29 +166,55 @@ def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
 
 
 def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
-    """The values that the joins of a relation compare across their sides."""
-    if isinstance(relation, AnalyzedJoin):
-        yield from (*_compared(relation.left), *_compared(relation.right))
-        yield from (side for pair in relation.keys for side in pair)
-        refs = (ref for residual in relation.residual for ref in residual.references)
-        yield from (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
+    """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
+    for side in inputs(relation):
+        yield from _compared(side)
+    if isinstance(relation, AnalyzedScan | AnalyzedSyncJoin):
+        return
+    yield from (side for pair in relation.keys for side in pair)
+    refs = (ref for residual in relation.residual for ref in residual.references)
+    yield from (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
+    if isinstance(relation, AnalyzedWindowJoin):
+        yield from (expr for window in relation.windows for expr in window.partition_by)
 
 
 def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
-    """Every condition of a relation: filters of its sources and the parts of ON."""
-    if isinstance(relation, AnalyzedScan):
-        yield from relation.filters
-        return
-    yield from (*_conditions(relation.left), *_conditions(relation.right))
-    yield from (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in relation.keys)
-    yield from (*relation.left_only, *relation.right_only, *relation.residual)
+    """Every expression of a relation: filters of its sources, the parts of ON, of windows and of padding."""
+    for side in inputs(relation):
+        yield from _conditions(side)
+    match relation:
+        case AnalyzedScan():
+            yield from relation.filters
+        case AnalyzedSyncJoin():
+            return
+        case _:
+            yield from (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in relation.keys)
+            yield from (*relation.left_only, *relation.right_only, *relation.residual)
+    if isinstance(relation, AnalyzedWindowJoin):
+        for window in relation.windows:
+            yield from (*window.partition_by, *(() if window.column is None else (window.column,)))
+
+
+def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
+    """The constants that stand for columns of a missing side, each with the type of its column."""
+    for side in inputs(relation):
+        yield from _values(side)
+    pads: list[tuple[AnalyzedScan, Padding]] = []
+    if isinstance(relation, AnalyzedWindowJoin):
+        pads = [(relation.left, relation.pads[0]), (relation.right, relation.pads[1])]
+    elif isinstance(relation, AnalyzedAsofJoin):
+        pads = [(relation.right, relation.defaults)]
+    for scan, pad in pads:
+        types = {field.name: field.type for field in scan.source.fields}
+        yield from () if isinstance(pad, str) else ((value, types[name]) for name, value in pad)
 
 
 def _check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
     """Refuse a condition across the sides whose types the kernel cannot evaluate, before it meets the first row."""
-    condition = join.operator.condition if isinstance(join.operator, IntervalJoin) else None
+    condition = join.operator.condition if isinstance(join.operator, IntervalJoin | WindowJoin) else None
     if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
         return
+    assert isinstance(join.analyzed, AnalyzedJoin | AnalyzedWindowJoin)
     residual = join.analyzed.residual[0]
     raise refuse(
         "UNSUPPORTED_CONDITION",

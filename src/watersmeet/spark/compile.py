@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
@@ -13,35 +13,34 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from watersmeet.joins.interval import PRESERVED
 from watersmeet.joins.operator import NOW
-from watersmeet.observe.progress import JOIN
+from watersmeet.joins.window import WindowJoin
+from watersmeet.observe.progress import JOIN, port_names
 from watersmeet.physical import JoinPlan, LateRows, PortPlan, QueryPlan, RelationPlan, ScanPlan, scan_plans
+from watersmeet.physical.columnar import is_columnar
+from watersmeet.plan.analyzed import AnalyzedWindowJoin
 from watersmeet.plan.expressions import Expr, quote
+from watersmeet.spark.columnar import PackFiles
 from watersmeet.spark.exchange import (
     LATE_ROW,
     LATE_SHOWN,
     MARKS_COLUMN,
     PACKED_DDL,
     PART,
+    SHARD,
+    UNMATCHED_SHOWN,
     Late,
     Pack,
     PackMarks,
     Unpack,
 )
+from watersmeet.spark.rows import Met, completed, emitted_schema, port_structs
 from watersmeet.spark.shards import labels
-from watersmeet.spark.stateful import MET_DDL, ShardProcessor, Shards
+from watersmeet.spark.stateful import BYTES_PER_STEP, MET_DDL, NUMBERS, ShardProcessor, Shards
 
 KEEP = "#keep"
-
-
-@dataclass(frozen=True)
-class Met:
-    """The records that come out of a join, and the schemas of the rows that went into its ports."""
-
-    plan: JoinPlan
-    records: DataFrame
-    inputs: tuple[StructType, StructType]
+APART = (LATE_SHOWN, *UNMATCHED_SHOWN)
+"""The columns in which a result shows what is no row of it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,8 @@ class Compiler:
     """Builds the frames of a plan.
 
     ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
-    from outside; ``late`` says whether the result shows late rows, in the column ``_late``.
+    from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the paths of
+    sources that workers may read themselves.
     """
 
     spark: SparkSession
@@ -70,21 +70,26 @@ class Compiler:
     marks: DataFrame | None = None
     late: LateRows = "counted"
     clock: Clock = "ticks"
+    files: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+    bytes_per_step: int = BYTES_PER_STEP
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
         frame, joins = self.relation(plan.relation)
         if joins:
-            frame = self.joined(joins[-1], self.late_type(plan.relation))
+            frame = self.joined(joins[-1], self.apart(plan.relation))
         return Compiled(self.projected(plan, frame), joins)
 
     def projected(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
-        """What of WHERE is left, and the columns of the result. Late rows stand apart from both."""
-        shown = [F.col(LATE_SHOWN)] if LATE_SHOWN in frame.columns else []
+        """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
+        apart = [name for name in APART if name in frame.columns]
+        row = is_row(frame)
         for part in plan.where:
             holds = F.expr(part.sql())
-            frame = frame.where(holds | F.col(LATE_SHOWN).isNotNull() if shown else holds)
-        return frame.select(*(F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs), *shown)
+            frame = frame.where(holds | ~row if apart else holds)
+        outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
+        ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
+        return frame.select(*outputs, *ports, *(F.col(name) for name in apart))
 
     def relation(self, plan: RelationPlan) -> tuple[DataFrame, tuple[Met, ...]]:
         """The frame of a relation as it feeds a join, with what only travels along, and the joins in it."""
@@ -92,7 +97,7 @@ class Compiler:
             return self.scan(plan), ()
         below = [self.relation(port.input) for port in plan.ports]
         met = self.meet(plan, [frame for frame, _ in below])
-        return self.feeding(met), (*below[0][1], *below[1][1], met)
+        return self.feeding(met), (*(join for _, joins in below for join in joins), met)
 
     def scan(self, plan: ScanPlan) -> DataFrame:
         """A source's columns as ``alias.column``; with filters, also whether they keep the row.
@@ -124,13 +129,15 @@ class Compiler:
         frame = frame.select(*columns)
         if port.hashed:
             frame = frame.withColumn(str(port.code), F.xxhash64(*(F.col(quote(k)) for k in port.hashed)))
+        if port.shard_by:
+            frame = frame.withColumn(SHARD, F.xxhash64(*(F.col(quote(k)) for k in port.shard_by)))
         return frame
 
     def meet(self, plan: JoinPlan, inputs: list[DataFrame]) -> Met:
-        """Pack both inputs, shuffle them by shard and let the operator run."""
+        """Pack the inputs, shuffle them by shard and let the operator run."""
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
         frames = [self.prepared(port, frame) for port, frame in zip(plan.ports, inputs, strict=True)]
-        packed = [_packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
+        packed = [self.packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
         sources = tuple(dict.fromkeys(lag.column for port in plan.ports for lag in port.lags))
         moved = PackMarks(0, shards, frozenset({*sources, NOW}))
         streaming = any(frame.isStreaming for frame in frames)
@@ -138,15 +145,27 @@ class Compiler:
             packed.append(self.marks.mapInArrow(moved, PACKED_DDL))
         if streaming and plan.operator.needs_clock and self.clock == "ticks":
             packed.append(self.ticks().mapInArrow(moved, PACKED_DDL))
-        schemas = (_as_before(frames[0], inputs[0]), _as_before(frames[1], inputs[1]))
+        schemas = tuple(_as_before(*both) for both in zip(frames, inputs, strict=True))
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         processor = ShardProcessor(
             plan.operator.for_shards(len(shards)), join_name(plan), _fingerprint(plan, schemas, shards),
-            Shards(shards[0], to_all), () if streaming else plan.ports[0].times + plan.ports[1].times,
+            Shards(shards[0], to_all),
+            () if streaming else tuple(time for port in plan.ports for time in port.times), self.bytes_per_step,
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
-        records = together.transformWithState(processor, MET_DDL, "Append", "None")
+        records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
         return Met(plan, _observed(records, plan) if streaming else records, schemas)
+
+    def packed(self, number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
+        """The rows of a port as records of the exchange; where nothing needs Spark before, from the files at once."""
+        keep = KEEP if KEEP in frame.columns else None
+        pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
+        if isinstance(port.input, ScanPlan) and port.input.source.name in self.files and is_columnar(port):
+            columns = tuple(name.removeprefix(f"{port.input.alias}.") for name in port.columns)
+            return self.files[port.input.source.name].mapInArrow(
+                PackFiles(pack, columns, self.arrow(frame.schema)), PACKED_DDL
+            )
+        return _plain(frame).mapInArrow(pack, PACKED_DDL)
 
     def ticks(self) -> DataFrame:
         """The wall clock as a stream of marks, one a second."""
@@ -159,27 +178,38 @@ class Compiler:
         if self.late == "kept":
             along.append(StructField(LATE_ROW, BinaryType()))
         # What only travels along has NULL in the columns of a row.
-        fields = [StructField(field.name, field.dataType) for field in _joined_schema(met)]
+        fields = [StructField(field.name, field.dataType) for field in emitted_schema(met)]
         schema = StructType([*fields, *along])
         late: Late = "passed" if self.late == "kept" else "dropped"
-        frame = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
+        unpacked = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
+        frame = completed(met, unpacked)
         if not met.plan.after:
             return frame
         travels = reduce(lambda a, b: a | b, (F.col(quote(field.name)).isNotNull() for field in along))
         return frame.withColumn(KEEP, _all_true(met.plan.after) | travels)
 
-    def joined(self, met: Met, late: StructType | None = None) -> DataFrame:
-        """The rows of a join's records; with ``late``, late rows as well, in a column of that type."""
-        schema = _joined_schema(met)
-        if late is not None:
-            nullable = [StructField(f.name, f.dataType) for f in schema]
-            schema = StructType([*nullable, StructField(LATE_SHOWN, late)])
-        unpack = Unpack(self.arrow(schema), late="dropped" if late is None else "shown")
-        frame = met.records.mapInArrow(unpack, schema)
+    def joined(self, met: Met, apart: tuple[StructField, ...] = ()) -> DataFrame:
+        """The rows of a join's records; those that stand ``apart`` are shown in columns of their own."""
+        schema = emitted_schema(met)
+        if apart:
+            schema = StructType([*(StructField(f.name, f.dataType) for f in schema), *apart])
+        names = [field.name for field in apart]
+        unpack = Unpack(self.arrow(schema), late="shown" if LATE_SHOWN in names else "dropped")
+        frame = completed(met, met.records.mapInArrow(unpack, schema))
         if not met.plan.after:
             return frame
         kept = _all_true(met.plan.after)
-        return frame.where(kept if late is None else kept | F.col(LATE_SHOWN).isNotNull())
+        return frame.where(reduce(lambda a, b: a | b, (F.col(name).isNotNull() for name in names), kept))
+
+    def apart(self, plan: RelationPlan) -> tuple[StructField, ...]:
+        """The columns in which a result shows what is no row of it: late rows, and rows that died alone."""
+        late = self.late_type(plan)
+        fields = [] if late is None else [StructField(LATE_SHOWN, late)]
+        if isinstance(plan, JoinPlan) and isinstance(plan.analyzed, AnalyzedWindowJoin):
+            for name, port, wanted in zip(UNMATCHED_SHOWN, plan.ports, plan.analyzed.unmatched, strict=True):
+                if wanted and isinstance(port.input, ScanPlan):
+                    fields.append(StructField(name, self._row_type(port.input)))
+        return tuple(fields)
 
     def late_type(self, plan: RelationPlan) -> StructType | None:
         """How a result shows a late row: its side, the mark it missed, by how much, and the row under its alias."""
@@ -202,11 +232,17 @@ class Compiler:
         return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
 
 
-def _packed(number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
-    by = port.code if port.route == "key" else port.times[0]
-    keep = KEEP if KEEP in frame.columns else None
-    pack = Pack(number, port.route, by, shards, port.lags, keep, tuple(frame.columns))
-    return _plain(frame).mapInArrow(pack, PACKED_DDL)
+def is_row(frame: DataFrame) -> Column:
+    """Whether a row of a result is one, and not something that is shown apart."""
+    apart = (F.col(name).isNull() for name in APART if name in frame.columns)
+    return reduce(lambda a, b: a & b, apart, F.lit(True))
+
+
+def _by(port: PortPlan) -> str | None:
+    """The column that decides about the shard."""
+    if port.route in ("one", "all"):
+        return None
+    return port.times[0] if port.route == "time" else SHARD if port.shard_by else port.code
 
 
 def _as_before(prepared: DataFrame, frame: DataFrame) -> StructType:
@@ -229,34 +265,33 @@ def _if_kept(sql: str, name: str, filtered: bool) -> Column:
     return F.expr(f"IF({quote(KEEP)}, {sql}, NULL)" if filtered else sql).alias(name)
 
 
-def _joined_schema(met: Met) -> StructType:
-    """The schema of a join's rows: a side that can be padded is nullable."""
-    padded = tuple(reversed(PRESERVED[met.plan.analyzed.kind]))
-    fields = {
-        field.name: StructField(field.name, field.dataType, field.nullable or padded[port])
-        for port, schema in enumerate(met.inputs)
-        for field in schema
-    }
-    return StructType([fields[name] for name in met.plan.columns])
-
-
 def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
     """What a state must have been written by, to be continued: the same operator, columns and shards."""
     identity = plan.operator.identity
     types = [(f.name, f.dataType.simpleString()) for schema in schemas for f in schema if repr(f.name) in identity]
     computed = [(c.name, c.sql()) for port in plan.ports for c in port.computed]
     predicates = [predicate.sql() for port in plan.ports for predicate in port.predicates]
-    return hashlib.sha256(repr((identity, types, computed, predicates, shards)).encode()).hexdigest()
+    routes = [(port.route, port.shard_by) for port in plan.ports]
+    return hashlib.sha256(repr((identity, types, computed, predicates, routes, shards)).encode()).hexdigest()
 
 
 def _observed(met: DataFrame, plan: JoinPlan) -> DataFrame:
-    """The records with their numbers summed up per batch, for the progress of the query."""
-    names = [part.split()[0] for part in MET_DDL.split(", ")][3:-1]
-    sums = [F.sum(name).alias(name) for name in names]
-    return met.observe(f"{JOIN}{join_name(plan)}", *sums, F.min("watermarks").alias("watermarks"))
+    """The records with their numbers put together per batch, for the progress of the query."""
+    numbers = [F.sum("matched").alias("matched")]
+    for name in NUMBERS:
+        for port, side in enumerate(port_names(len(plan.ports))):
+            fold = F.max if name == "partitions" and not is_partitioned(plan, port) else F.sum
+            numbers.append(fold(F.get(name, F.lit(port))).alias(f"{name}_{side}"))
+    return met.observe(f"{JOIN}{join_name(plan)}", *numbers, F.min("watermarks").alias("watermarks"))
+
+
+def is_partitioned(plan: JoinPlan, port: int) -> bool:
+    """Whether the shards have partitions of their own; else all have a share in one."""
+    operator = plan.operator
+    return isinstance(operator, WindowJoin) and bool(operator.sides[port].window.partition)
 
 
 def join_name(plan: JoinPlan) -> str:
     """What people call a join: its sides."""
-    left, right = ("+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.ports)
-    return f"{left} and {right}"
+    names = ["+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.ports]
+    return " and ".join([", ".join(names[:-1]), names[-1]])

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.operator import END_OF_INPUT, Marks
@@ -23,8 +24,9 @@ from watersmeet.joins.runs import as_int64
 from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.shards import shard_of
 
-ROWS, MARKS, LATE, REPORT = 0, 1, 2, 3
-"""The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step."""
+ROWS, MARKS, LATE, REPORT, UNMATCHED = 0, 1, 2, 3, 4
+"""The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
+died alone and go to an output of their own."""
 
 PACKED_DDL = "shard INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema([("shard", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())])
@@ -32,10 +34,15 @@ MARKS_COLUMN, LATE_ROW = "#marks", "#late"
 """In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
 PART = "#part"
 """In the frame of a union: the number of the part a row comes from."""
+SHARD = "#shard"
+"""The column that decides about the shard, where no other does; it goes no further."""
+UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
+"""The columns in which a result shows rows of a side that have an output of their own."""
 LATE_SHOWN = "_late"
 LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 """The column in which a result shows late rows, and what it tells of each."""
 
+PLACE = b"place"
 ROWS_PER_BLOB = 262_144
 
 Batches = Iterator[pa.RecordBatch]
@@ -50,6 +57,7 @@ class Pack:
       `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
     - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
     - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
+    - ``position``: a column to add that tells in which order the rows of the batch were delivered; None: none
     """
 
     port: int
@@ -59,6 +67,7 @@ class Pack:
     lags: tuple[Lag, ...]
     keep: str | None
     names: tuple[str, ...]
+    position: str | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
@@ -66,17 +75,19 @@ class Pack:
         rows = seen = 0
         marks = _Folded()
         for batch in batches:
-            seen += batch.num_rows
             named = batch.rename_columns(list(self.names))
+            if self.position is not None:
+                named = named.append_column(self.position, pa.array(_place(seen) + np.arange(batch.num_rows)))
+            seen += batch.num_rows
             self._note_marks(named, marks)
             yield from self._late(named)
             kept = self._kept(named)
             self._split(kept, waiting)
             rows += kept.num_rows
             if rows >= ROWS_PER_BLOB * len(self.shards):
-                yield from self._flush(waiting)
+                yield from self._flush(waiting, seen)
                 rows = 0
-        yield from self._flush(waiting)
+        yield from self._flush(waiting, seen)
         if seen:
             # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
             # some of its shards only.
@@ -116,8 +127,9 @@ class Pack:
                 part.append(batch)
             return
         by = batch.column(self.by)
+        batch = batch.drop_columns([SHARD]) if self.by == SHARD else batch
         codes = as_int64(by)
-        if by.null_count:
+        if by.null_count and self.route != "partition":
             # A NULL matches nothing, so any shard will do: spread them.
             codes = np.where(by.is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
         shard = shard_of(codes, len(self.shards))
@@ -130,10 +142,10 @@ class Pack:
                 part.append(ordered.slice(start, end - start))
             start = end
 
-    def _flush(self, waiting: list[list[pa.RecordBatch]]) -> Batches:
+    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Batches:
         for shard, part in zip(self.shards, waiting, strict=True):
             if part and any(batch.num_rows for batch in part):
-                yield records([(shard, self.port, ROWS, to_blob(part))])
+                yield records([(shard, self.port, ROWS, to_blob(part, _place(seen)))])
             part.clear()
 
 
@@ -164,7 +176,8 @@ Late = Literal["dropped", "shown", "passed"]
 class Unpack:
     """Turns the records of a join back into rows of ``schema``.
 
-    With ``marks``, its marks follow in rows of their own; with ``late`` late rows do, in the last column of the schema.
+    With ``marks``, its marks follow in rows of their own; with ``late`` late rows do, in a column of the schema. So do
+    rows that died alone and have an output of their own, wherever the schema has a column for them.
     """
 
     schema: pa.Schema
@@ -183,6 +196,8 @@ class Unpack:
                     yield self._only({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
                 elif kind == LATE and self.late == "shown":
                     yield self._shown(from_blobs([batch.column("blob")[i].as_py()]))
+                elif kind == UNMATCHED:
+                    yield self._alone(batch.column("port")[i].as_py(), from_blobs([batch.column("blob")[i].as_py()]))
 
     def _rows(self, blob: pa.Buffer) -> Batches:
         for batch in pa.ipc.open_stream(blob):
@@ -215,6 +230,12 @@ class Unpack:
             else:
                 values.append(pa.nulls(late.num_rows, field.type))
         return self._only({LATE_SHOWN: pa.StructArray.from_arrays(values, fields=list(kind))})
+
+    def _alone(self, port: int, rows: pa.Table) -> pa.RecordBatch:
+        """Rows that died alone as structs, each with the columns of its side."""
+        kind = self.schema.field(UNMATCHED_SHOWN[port]).type
+        parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
+        return self._only({UNMATCHED_SHOWN[port]: pa.StructArray.from_arrays(parts, fields=list(kind))})
 
 
 class _Folded:
@@ -249,18 +270,31 @@ def fold_marks(blobs: Sequence[bytes]) -> dict[str, int]:
     return folded[False].marks | folded[True].marks
 
 
-def to_blob(batches: Sequence[pa.RecordBatch]) -> bytes:
-    """Batches of one schema as an Arrow stream."""
+def to_blob(batches: Sequence[pa.RecordBatch], place: int = 0) -> bytes:
+    """Batches of one schema as an Arrow stream, with its place in the order of delivery."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+    with pa.ipc.new_stream(sink, batches[0].schema.with_metadata({PLACE: str(place)})) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return sink.getvalue().to_pybytes()
 
 
 def from_blobs(blobs: Sequence[bytes]) -> pa.Table:
-    """The rows of several blobs as one table."""
-    return pa.concat_tables([pa.ipc.open_stream(pa.py_buffer(blob)).read_all() for blob in blobs])
+    """The rows of several blobs as one table, in the order of delivery: a shuffle hands blobs over in any order."""
+    tables = [pa.ipc.open_stream(pa.py_buffer(blob)).read_all() for blob in blobs]
+    tables.sort(key=_place_of)
+    return pa.concat_tables([table.replace_schema_metadata() for table in tables])
+
+
+def _place_of(table: pa.Table) -> int:
+    metadata: dict[bytes, bytes] = table.schema.metadata or {}
+    return int(metadata.get(PLACE, b"0"))
+
+
+def _place(seen: int) -> int:
+    """A number that grows in the order of delivery: with the map task, and within it with the rows it has seen."""
+    context = TaskContext.get()
+    return ((0 if context is None else context.partitionId()) << 40) + seen
 
 
 def records(rows: list[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
@@ -269,4 +303,7 @@ def records(rows: list[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
 
 
 def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_date32(type_) and pa.types.is_int64(column.type):
+        # The order of an arrival is told in microseconds.
+        column = column.cast(pa.timestamp("us"))
     return column if column.type == type_ else column.cast(type_)

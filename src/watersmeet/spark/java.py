@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, MutableMapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from watersmeet.errors import refuse
+from watersmeet.spark.shims import shim
 
 NEEDED = "17 or 21 and later"
 
@@ -95,15 +93,7 @@ def bundled_java() -> Path | None:
 def shim_home(java: Path, environ: Mapping[str, str]) -> Path:
     """A folder that looks like a Java home and whose ``bin/java`` starts ``java`` without the missing module."""
     text = SHIM.format(module=MISSING_MODULE, java=shlex.quote(str(java)))
-    name = f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", tempfile.gettempdir())) / ".cache")
-    home = cache / "watersmeet" / name
-    try:
-        _write_command(home / "bin" / "java", text)
-    except OSError:  # the cache cannot be written, as in some containers
-        home = Path(tempfile.mkdtemp(prefix="watersmeet-java-"))
-        _write_command(home / "bin" / "java", text)
-    return home
+    return shim("java", text, environ).parents[1]
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
@@ -119,14 +109,3 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
 def _chosen(environ: MutableMapping[str, str], home: Path) -> Path:
     environ["JAVA_HOME"] = str(home)
     return home
-
-
-def _write_command(path: Path, text: str) -> None:
-    if path.is_file() and path.read_text("utf-8") == text and os.access(path, os.X_OK):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside and renamed: another process may start Java at this moment.
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(text, "utf-8")
-    beside.chmod(0o755)
-    beside.replace(path)

@@ -1,32 +1,32 @@
-"""Several outputs of one query: every batch is split, and its parts are written to their sinks.
+"""Several outputs of one query: what is shown beside its rows goes with each batch to sinks of its own.
 
-Spark gives one sink to a query. A query that sends late rows to a sink of their own is therefore written by batch.
 A batch that is repeated after a failure must not appear twice: its files go to a folder of its own, ``_batch=7``,
 which a repetition replaces. Other sinks get a repeated batch again, unless they know batches themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink
-from watersmeet.spark.exchange import LATE_SHOWN
+from watersmeet.spark.compile import is_row
 
 PATH = "path"
 BATCH = "_batch"
 
 
-def split_by_lateness(rows: Sink, late: Sink) -> Callable[[DataFrame, int], None]:
-    """What writes a batch: its rows to one sink and its late rows to another."""
+def split_outputs(rows: Sink, others: Mapping[str, Sink]) -> Callable[[DataFrame, int], None]:
+    """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
 
     def write(batch: DataFrame, number: int) -> None:
         kept = batch.persist()
         try:
-            _write(kept.where(F.col(LATE_SHOWN).isNull()).drop(LATE_SHOWN), rows, number)
-            _write(kept.where(F.col(LATE_SHOWN).isNotNull()).select(f"{LATE_SHOWN}.*"), late, number)
+            _write(kept.where(is_row(kept)).drop(*others), rows, number)
+            for column, sink in others.items():
+                _write(kept.where(F.col(column).isNotNull()).select(f"{column}.*"), sink, number)
         finally:
             kept.unpersist()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -22,12 +22,15 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, catalogue, did_yo
 from watersmeet.joins.operator import END_OF_INPUT
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.physical import scan_plans
-from watersmeet.physical.explain import render
-from watersmeet.plan.nodes import Script
+from watersmeet.plan.nodes import Query, Script
 from watersmeet.schema import time_unit
 from watersmeet.spark.build import Built, build
-from watersmeet.spark.exchange import LATE_SHOWN
-from watersmeet.spark.outputs import split_by_lateness
+from watersmeet.spark.columnar import find_files
+from watersmeet.spark.compile import is_row
+from watersmeet.spark.exchange import LATE_SHOWN, UNMATCHED_SHOWN
+from watersmeet.spark.outputs import split_outputs
+from watersmeet.spark.owner import check_owner, record_owner, recorded_owner
+from watersmeet.spark.rows import PORT_SHOWN
 from watersmeet.spark.session import unlogged
 from watersmeet.spark.sources import FORMATS, first_line, is_unknown_format, read_sources
 
@@ -36,12 +39,15 @@ Trigger = Literal["continuous", "available_now", "end"]
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
 POLL_SECONDS = 0.2
-OWNER = "watersmeet.json"
+NOWHERE_TO = Sink("nothing", "noop")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside."""
+    """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside.
+
+    ``others``: the sinks of what columns of the result show beside its rows.
+    """
 
     name: str
     built: Built
@@ -49,7 +55,7 @@ class Prepared:
     place: Place | None
     checkpoint: Path
     marks: Path
-    late: Sink | None = None
+    others: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
 
     @property
     def temporal(self) -> frozenset[str]:
@@ -107,27 +113,41 @@ def _set(script: Script, spark: SparkSession) -> None:
 def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared]:
     """Everything that can be refused is refused here, for all queries together, before anything is written."""
     frames = _read(script, spark)
+    files = find_files(spark, script, {})
     refusals: list[Refusal] = []
     found: list[Prepared] = []
     for number, query in enumerate(script.queries, 1):
         name = query.into or f"query{number}"
         checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
-        recorded = _recorded(checkpoint)
+        recorded = recorded_owner(checkpoint)
         alone = replace(script, queries=(query,))
         late = "counted" if query.late_into is None else "kept"
         # A pattern need not match anything yet, so the folder is made when there is a mark to write.
         moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
         try:
-            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"), late=late)
-            _check_owner(built, recorded, checkpoint)
-            sink = _sink(script, query.into, query.into_span, spark)
-            apart = None if query.late_into is None else _sink(script, query.late_into, query.late_into_span, spark)
-            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks, apart))
+            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"), late=late, files=files)
+            check_owner(built, recorded, checkpoint)
+            sink = NOWHERE_TO if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
+            others = {c: _sink(script, into, span, spark) for c, into, span in _others(query) if into is not None}
+            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks, others))
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
         raise WatersmeetError(refusals)
     return found
+
+
+def _is_ports_only(query: Query) -> bool:
+    """Whether only the ports of a SYNC JOIN are written."""
+    return query.into is None and bool(query.ports_into)
+
+
+def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:
+    """The columns that show what has a sink of its own, with the name of that sink."""
+    yield LATE_SHOWN, query.late_into, query.late_into_span
+    yield UNMATCHED_SHOWN[0], query.unmatched_left_into, query.unmatched_left_span
+    yield UNMATCHED_SHOWN[1], query.unmatched_right_into, query.unmatched_right_span
+    yield from ((f"{PORT_SHOWN}{number}", name, span) for number, (name, span) in enumerate(query.ports_into, 1))
 
 
 def _read(script: Script, spark: SparkSession) -> dict[str, DataFrame]:
@@ -176,16 +196,15 @@ def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[Streami
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     result = prepared.built.compiled.result
-    is_row = F.lit(1) if prepared.late is None else F.when(F.col(LATE_SHOWN).isNull(), 1)
     writer = (
-        result.observe(OUT, F.count(is_row).alias("rows"))
+        result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
         .writeStream.queryName(prepared.name)
         .option("checkpointLocation", str(prepared.checkpoint))
     )
-    if prepared.late is None:
-        writer = writer.format(prepared.sink.format).options(**prepared.sink.options)
+    if prepared.others:
+        writer = writer.foreachBatch(split_outputs(prepared.sink, prepared.others))
     else:
-        writer = writer.foreachBatch(split_by_lateness(prepared.sink, prepared.late))
+        writer = writer.format(prepared.sink.format).options(**prepared.sink.options)
     if available_now:
         writer = writer.trigger(availableNow=True)
     try:
@@ -197,7 +216,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         raise refuse(
             "WRONG_OPTION", prepared.place, format=sink.format, option=option, reason=reason, hint=hint
         ) from error
-    _record(prepared)
+    record_owner(prepared.built, prepared.checkpoint)
     return query
 
 
@@ -263,49 +282,12 @@ def _failure(error: StreamingQueryException) -> WatersmeetError:
 def _write_end(prepared: Prepared) -> None:
     """Declare the input finished: every watermark goes to the end of time."""
     rows = [json.dumps({"column": column, "value": END_OF_INPUT}) for column in prepared.times]
+    if not rows:
+        return
     prepared.marks.mkdir(parents=True, exist_ok=True)
     hidden = prepared.marks / f".end-{time.time_ns()}"
     hidden.write_text("\n".join(rows) + "\n")
     hidden.rename(prepared.marks / f"end-{time.time_ns()}.json")
-
-
-def _recorded(checkpoint: Path) -> dict[str, Any]:
-    """Whose checkpoint this is, if it is anyone's."""
-    owner = checkpoint / OWNER
-    return cast("dict[str, Any]", json.loads(owner.read_text())) if owner.exists() else {}
-
-
-def _record(prepared: Prepared) -> None:
-    owner = prepared.checkpoint / OWNER
-    if not owner.exists():
-        built = prepared.built
-        hidden = owner.with_name(f".{OWNER}")
-        hidden.write_text(
-            json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2)
-        )
-        # Renamed when it is whole: a run killed here must not leave half an owner.
-        hidden.rename(owner)
-
-
-def _check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse a checkpoint that another query has written, naming the first line in which they differ."""
-    if not recorded:
-        return
-    now = [line for line in render(built.query, built.plan).split("\n") if line.strip("│ ")]
-    then = [line for line in str(recorded["query"]).split("\n") if line.strip("│ ")]
-    change = next(((a, b) for a, b in zip(then, now, strict=False) if a != b), None)
-    if change is None and len(now) == len(then) and recorded["shards"] == built.compiler.shards:
-        return
-    was, is_ = change or ("", "")
-    difference = (
-        f"it had `{_bare(was)}`, now it is `{_bare(is_)}`" if change else f"it runs in {recorded['shards']} shards"
-    )
-    hint = f"undo the change, or delete {checkpoint} to start this query anew."
-    raise refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=difference, hint=hint)
-
-
-def _bare(line: str) -> str:
-    return line.strip("│├└─ ")
 
 
 def _times(alias: str, source: Any) -> Iterator[tuple[str, str]]:

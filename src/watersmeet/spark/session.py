@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
 from watersmeet.spark.java import prepare_java
+from watersmeet.spark.shims import worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,6 +95,7 @@ def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> d
     if master.startswith("local"):
         # Stateful streaming runs without adaptive execution, so the number of partitions is what is set here.
         made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
+        made["spark.python.daemon.module"] = "watersmeet.spark.daemon"
     made |= conf
     made[JAVA_OPTIONS] = f"{_java_options(log)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
     return made
@@ -124,7 +126,11 @@ def _prepare_environment(master: str) -> None:
     prepare_java(os.environ)
     if master.startswith("local"):
         # The workers must have what this interpreter has, whatever `python3` means on PATH.
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_PYTHON"] = worker_python(os.environ)
+        ours = str(Path(__file__).parents[2])
+        before = os.environ.get("PYTHONPATH", "")
+        if ours not in before.split(os.pathsep):
+            os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import Row
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.joins.operator import END_OF_INPUT, Emission, JoinOperator, Report, StateOverflowError
-from watersmeet.spark.exchange import LATE, MARKS, REPORT, ROWS, fold_marks, from_blobs, to_blob
-
-MET_DDL = (
-    "kind TINYINT, port TINYINT, blob BINARY, "
-    "rows_left BIGINT, rows_right BIGINT, late_left BIGINT, late_right BIGINT, matched BIGINT, "
-    "padded_left BIGINT, padded_right BIGINT, state_left BIGINT, state_right BIGINT, "
-    "dropped_left BIGINT, dropped_right BIGINT, watermarks STRING"
+from watersmeet.joins.operator import (
+    END_OF_INPUT,
+    RUN,
+    Emission,
+    JoinOperator,
+    Marks,
+    Piecewise,
+    Report,
+    StateOverflowError,
+    Store,
 )
-_NUMBERS = ("rows", "late", "padded", "state", "dropped")
+from watersmeet.joins.runs import share_runs
+from watersmeet.joins.sync import DisorderError, SyncJoin
+from watersmeet.observe.progress import mark_in_words
+from watersmeet.spark.exchange import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
+"""The numbers of a step that there are per port."""
+MET_DDL = (
+    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, "
+    + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
+    + ", watermarks STRING"
+)
 _FINGERPRINT = "fingerprint"
+# As types, not as text: Spark would have the JVM parse a text anew in every task.
+_NAME = StructType([StructField("name", StringType())])
+_VALUE = StructType([StructField("value", BinaryType())])
+BYTES_PER_STEP = 256 * 2**20
+"""Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
 _NOTHING: dict[str, Any] = dict.fromkeys(part.split()[0] for part in MET_DDL.split(", "))
 
 
@@ -62,42 +88,96 @@ class ShardProcessor(StatefulProcessor):
     """
 
     def __init__(
-        self, operator: JoinOperator, name: str, fingerprint: str, shards: Shards, ends: tuple[str, ...]
+        self,
+        operator: JoinOperator,
+        name: str,
+        fingerprint: str,
+        shards: Shards,
+        ends: tuple[str, ...],
+        bytes_per_step: int = BYTES_PER_STEP,
     ) -> None:
         self.operator = operator
         self.name = name
         self.fingerprint = fingerprint
         self.shards = shards
-        self.ends = ends
+        self.ends = dict.fromkeys(ends, END_OF_INPUT)
+        may_split = isinstance(operator, Piecewise) and operator.may_split
+        self.bytes_per_step = bytes_per_step if may_split else sys.maxsize
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map from names to values per shard."""
-        self.state = handle.getMapState("state", "name STRING", "value BINARY")
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        if folder:
+            # Spark removes its local directories when the executor ends.
+            share_runs(Path(folder) / "watersmeet-runs")
+        self.state = handle.getMapState("state", _NAME, _VALUE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of one shard."""
         store = SparkStore(self.state)
         self._check_owner(store)
-        blobs: dict[int, list[bytes]] = {}
-        marks: list[bytes] = []
-        for row in rows:
-            if row["kind"] == LATE:
-                yield Row(**(_NOTHING | {"kind": LATE, "blob": row["blob"]}))
-            else:
-                (marks if row["kind"] == MARKS else blobs.setdefault(row["port"], [])).append(row["blob"])
-        arrivals = {port: from_blobs(parts) for port, parts in blobs.items()}
-        ended = dict.fromkeys(self.ends, END_OF_INPUT)
+        ports = frozenset(range(len(self.operator.shown)))
+        counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
+        waiting = _Waiting()
+        before: list[Report] = []
+        for records in rows:
+            for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
+                if kind == LATE:
+                    yield _records([{"kind": LATE, "blob": blob}])
+                else:
+                    waiting.add(port, kind, blob)
+                if waiting.bytes > self.bytes_per_step:
+                    yield from self._step(store, waiting.arrivals(), {}, counted, before, last=False)
+        marks = fold_marks(waiting.marks) | self.ends | (_run() if self.operator.needs_run else {})
+        yield from self._step(store, waiting.arrivals(), marks, counted, before, last=True)
+
+    def _step(
+        self,
+        store: SparkStore,
+        arrivals: dict[int, pa.Table],
+        marks: Marks,
+        counted: frozenset[int],
+        before: list[Report],
+        *,
+        last: bool,
+    ) -> Iterator[pd.DataFrame]:
+        """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
         try:
-            emission = self.operator.step(store, arrivals, fold_marks(marks) | ended)
+            for piece in self._pieces(store, arrivals, marks):
+                if isinstance(piece, pa.Table):
+                    yield _records([{"kind": ROWS, "blob": _blob(piece)}])
+                    continue
+                before.append(piece.report)
+                report = [{"kind": REPORT} | _numbers(_added(before), counted)] if last else []
+                found = [*_emitted(piece, counted), *report]
+                if found:
+                    yield _records(found)
         except StateOverflowError as overflow:
             raise self._overflow(overflow) from None
-        counted = frozenset((0, 1)) if key[0] == self.shards.first else frozenset((0, 1)) - self.shards.to_all
-        yield from self._rows(emission, counted)
+        except DisorderError as disorder:
+            raise self._disorder(disorder, arrivals[disorder.port]) from None
+
+    def _pieces(self, store: Store, arrivals: dict[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        if isinstance(self.operator, Piecewise):
+            return self.operator.stream(store, arrivals, marks)
+        return iter([self.operator.step(store, arrivals, marks)])
 
     def _overflow(self, overflow: StateOverflowError) -> WatersmeetError:
-        side = "left" if overflow.kept[0] >= overflow.kept[1] else "right"
-        rows = f"{overflow.kept[0]:,} rows of the left and {overflow.kept[1]:,} of the right side"
+        if len(overflow.kept) == 2:
+            side = "left" if overflow.kept[0] >= overflow.kept[1] else "right"
+            rows = f"{overflow.kept[0]:,} rows of the left and {overflow.kept[1]:,} of the right side"
+        else:
+            side = str(overflow.kept.index(max(overflow.kept)) + 1)
+            rows = f"{sum(overflow.kept):,} rows"
         return refuse("STATE_LIMIT", join=self.name, side=side, rows=rows, limit=f"{overflow.limit:,}")
+
+    def _disorder(self, disorder: DisorderError, arrived: pa.Table) -> WatersmeetError:
+        assert isinstance(self.operator, SyncJoin)
+        column = self.operator.ports[disorder.port].time
+        is_temporal = pa.types.is_temporal(arrived.schema.field(column).type)
+        return refuse(
+            "DISORDER", join=self.name, column=column, time=mark_in_words(disorder.time, is_temporal=is_temporal)
+        )
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
@@ -114,21 +194,65 @@ class ShardProcessor(StatefulProcessor):
                 hint="give the changed query a checkpoint of its own, or undo the change.",
             )
 
-    def _rows(self, emission: Emission, counted: frozenset[int]) -> Iterator[Row]:
-        for table in emission.rows:
-            yield Row(**(_NOTHING | {"kind": ROWS, "blob": _blob(table)}))
-        for port, table in emission.late:
-            if port in counted:
-                yield Row(**(_NOTHING | {"kind": LATE, "port": port, "blob": _blob(table)}))
-        yield Row(**(_NOTHING | {"kind": REPORT} | _numbers(emission.report, counted)))
+
+def _run() -> dict[str, int]:
+    """The mark that tells this start of the query from others; Spark makes a job group of its own for each."""
+    context = TaskContext.get()
+    group = None if context is None else context.getLocalProperty("spark.jobGroup.id")
+    return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
+
+
+class _Waiting:
+    """Records of a shard that no step has seen yet."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[int, list[bytes]] = {}
+        self.marks: list[bytes] = []
+        self.bytes = 0
+
+    def add(self, port: int, kind: int, blob: bytes) -> None:
+        if kind == MARKS:
+            self.marks.append(blob)
+        else:
+            self.blobs.setdefault(int(port), []).append(blob)
+            self.bytes += len(blob)
+
+    def arrivals(self) -> dict[int, pa.Table]:
+        """The rows per port; they wait no longer."""
+        taken, self.blobs, self.bytes = self.blobs, {}, 0
+        return {port: from_blobs(parts) for port, parts in taken.items()}
+
+
+def _emitted(emission: Emission, counted: frozenset[int]) -> Iterator[dict[str, Any]]:
+    for table in emission.rows:
+        yield {"kind": ROWS, "blob": _blob(table)}
+    for port, table in emission.late:
+        if port in counted:
+            yield {"kind": LATE, "port": port, "blob": _blob(table)}
+    for port, table in emission.unmatched:
+        yield {"kind": UNMATCHED, "port": port, "blob": _blob(table)}
+
+
+def _records(found: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd  # imported late: only workers that run a batch need it
+
+    return pd.DataFrame([_NOTHING | record for record in found], dtype=object)
+
+
+def _added(reports: list[Report]) -> Report:
+    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
+    last = reports[-1]
+    counted = ("rows", "late", "padded", "dropped")
+    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
+    return replace(last, matched=sum(report.matched for report in reports), **sums)
 
 
 def _numbers(report: Report, counted: frozenset[int]) -> dict[str, object]:
     """The numbers of a step; those of ports that another shard counts are left to it."""
     numbers: dict[str, object] = {"matched": report.matched, "watermarks": json.dumps(dict(report.watermarks))}
-    for name in _NUMBERS:
-        values = getattr(report, name)
-        numbers |= {f"{name}_{side}": values[p] if p in counted else 0 for p, side in enumerate(("left", "right"))}
+    for name in NUMBERS:
+        values: tuple[int, ...] = getattr(report, name)
+        numbers[name] = [value if port in counted else 0 for port, value in enumerate(values)]
     return numbers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -10,9 +11,16 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, refuse
-from watersmeet.physical import DeclaredTypes, scans_of, sources_of
+from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.physical.types import normalised
-from watersmeet.plan.analyzed import AnalyzedQuery, AnalyzedScan
+from watersmeet.plan.analyzed import (
+    PUNCTUATION,
+    AnalyzedQuery,
+    AnalyzedScan,
+    AnalyzedWindowJoin,
+    punctuation,
+    scans,
+)
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.session import unlogged
@@ -27,9 +35,11 @@ class SparkTypes:
         sources = sources_of(query.relation)
         fields = [
             StructField(f"{scan.alias}.{name}", field.dataType, field.nullable)
-            for scan in scans_of(query.relation)
+            for scan in scans(query.relation)
             for name, field in _fields(scan, schemas)
         ]
+        if isinstance(query.relation, AnalyzedWindowJoin) and query.relation.punctuated:
+            fields += _punctuation(query.relation)
         self.script = script
         self.declared = DeclaredTypes(sources)
         self.empty: DataFrame = spark.createDataFrame([], StructType(fields))
@@ -72,6 +82,12 @@ def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[t
     found = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
     for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=True):
         yield mine.name, found[first.name.lower()]
+
+
+def _punctuation(join: AnalyzedWindowJoin) -> list[StructField]:
+    """The columns that only a window join has."""
+    ddl = ", ".join(f"`{PUNCTUATION}.{field.name}` {field.type}" for field in punctuation(join.left.source))
+    return list(cast("StructType", StructType.fromDDL(ddl)))
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."

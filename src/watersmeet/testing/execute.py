@@ -22,8 +22,9 @@ from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.cells import arrow_table, cell
-from watersmeet.testing.local import LocalQuery, NeedsSparkError, Stepped
+from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
+from watersmeet.testing.rows import NeedsSparkError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,10 +126,15 @@ def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
     assert isinstance(plan.relation, JoinPlan)
     sides = ["+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.relation.ports]
     types = _time_types(plan)
+    partitions = step.report.partitions
+    alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
     return Outcome(
         out=(step.rows,),
         late=tuple(table for _, table in step.late),
+        unmatched_left=alone[0],
+        unmatched_right=alone[1],
         state=dict(zip(sides, step.report.state, strict=True)),
+        partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
         watermarks={name: _as_time(mark, types[name]) for name, mark in step.report.watermarks.items()},
     )
 

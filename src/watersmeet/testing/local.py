@@ -11,39 +11,39 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.condition import evaluate, holds
-from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks, Report
-from watersmeet.joins.reference import Reference
+from watersmeet.joins.operator import END_OF_INPUT, NOW, RUN, Marks, Report
 from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.runs import as_int64
 from watersmeet.physical import Computed, JoinPlan, Lag, PortPlan, QueryPlan, RelationPlan, ScanPlan
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
+from watersmeet.testing.references import Definition, definition_of, step_by_definition
+from watersmeet.testing.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.testing.store import MemoryStore
 
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
 
-class NeedsSparkError(Exception):
-    """Raised for a query with an expression that only Spark can evaluate."""
-
-
 @dataclass(frozen=True)
 class Stepped:
-    """What a relation gave in one batch: its rows, its marks, and of the last join the late rows and numbers."""
+    """What a relation gave in one batch: its rows, its marks, and of the last join what stands apart, and numbers.
+
+    ``late`` and ``unmatched`` rows come per port, with the columns of their side.
+    """
 
     rows: pa.Table
     marks: Marks
     late: tuple[tuple[int, pa.Table], ...] = ()
     report: Report = field(default_factory=Report)
+    unmatched: tuple[tuple[int, pa.Table], ...] = ()
 
 
 PART = "#part"
@@ -68,10 +68,12 @@ class LocalQuery:
         self.plan = plan
         self.on = on
         self.stores: dict[int, MemoryStore] = {}
-        self.references: dict[int, Reference] = {}
+        self.definitions: dict[int, Definition] = {}
+        self.run = 0
 
     def restart(self) -> None:
         """Keep nothing but what was stored. The definition has nothing else: what it holds is the state."""
+        self.run += 1
         self.stores = {key: store.restarted() for key, store in self.stores.items()}
 
     def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
@@ -98,24 +100,20 @@ class LocalQuery:
         return self._meet(plan, tables, folded)
 
     def _meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
-        operator = cast("IntervalJoin", plan.operator)
-        some = {port: table for port, table in tables.items() if table.num_rows}
+        operator = plan.operator
+        marks = {**marks, RUN: self.run} if operator.needs_run else marks
         if self.on == "kernel":
-            store = self.stores.setdefault(id(plan), MemoryStore())
-            emission = operator.step(store, some, marks)
-            rows, late, report = emission.rows, emission.late, emission.report
+            some = {port: table for port, table in tables.items() if table.num_rows}
+            emission = operator.step(self.stores.setdefault(id(plan), MemoryStore()), some, marks)
         else:
-            reference = self.references.setdefault(id(plan), Reference(operator))
-            step = reference.step({port: table.to_pylist() for port, table in some.items()}, marks)
-            rows = (_from_rows(step.rows, operator, tables),)
-            late = tuple(
-                (port, pa.Table.from_pylist([dict(r) for p, r in step.late if p == port], tables[port].schema))
-                for port in (0, 1)
-            )
-            report = Report(state=step.state, watermarks=step.watermarks)
-        joined = _concatenated(rows, operator, tables)
-        shown = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in late)
-        return Stepped(_where(joined, plan.after), report.watermarks, shown, report)
+            definition = self.definitions.setdefault(id(plan), definition_of(operator))
+            emission = step_by_definition(definition, operator, tables, marks)
+        schema = emitted_schema(operator, tables)
+        # A padded column takes the type it has elsewhere.
+        joined = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in emission.rows)])
+        rows = _where(completed(plan, joined, tables), plan.after)
+        late = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in emission.late)
+        return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 
 
 def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
@@ -132,8 +130,11 @@ def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
 def _prepared(port: PortPlan, rows: pa.Table) -> pa.Table:
     """What goes through the exchange: the rows that WHERE keeps, with the columns that the join needs."""
     filters = port.input.filters if isinstance(port.input, ScanPlan) else ()
+    position = () if port.position is None else (port.position,)
+    for name in position:
+        rows = rows.append_column(name, pa.array(np.arange(rows.num_rows)))
     rows = _where(rows, filters)
-    table = rows.select(list(port.columns))
+    table = rows.select([*port.columns, *position])
     for computed in port.computed:
         table = table.append_column(computed.name, _computed(computed, rows))
     if port.dead is not None:
@@ -181,20 +182,3 @@ def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:
 def _column(rows: pa.Table, name: str) -> pa.Array:
     column = rows.column(name).combine_chunks()
     return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-
-
-def _schema(operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Schema:
-    fields = [tables[port].schema.field(name) for port in (0, 1) for name in operator.sides[port].columns]
-    return pa.schema([pa.field(f.name, f.type) for f in fields])
-
-
-def _from_rows(rows: Any, operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Table:
-    schema = _schema(operator, tables)
-    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _concatenated(parts: Any, operator: IntervalJoin, tables: dict[int, pa.Table]) -> pa.Table:
-    """The parts of an emission as one table; padded columns take the type they have elsewhere."""
-    schema = _schema(operator, tables)
-    return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])

@@ -7,18 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.operator import Marks, Report
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.build import Built, build
-from watersmeet.spark.exchange import LATE, REPORT, ROWS, from_blobs
+from watersmeet.spark.compile import is_partitioned
+from watersmeet.spark.exchange import LATE, REPORT, ROWS, UNMATCHED, from_blobs
+from watersmeet.spark.rows import PORT_SHOWN
 from watersmeet.spark.run import MARKS_SCHEMA
 from watersmeet.spark.sources import ddl
 from watersmeet.testing.local import Stepped
@@ -69,24 +69,33 @@ class SparkQuery:
         os.utime(path, (moment, moment))
 
     def _collect(self, records: DataFrame, number: int) -> None:
-        records = records.persist()
-        self.stepped[number] = collected(self.built, records)
-        records.unpersist()
+        self.stepped[number] = collected(self.built, records.collect())
 
 
-def collected(built: Built, records: DataFrame) -> Stepped:
-    """What one batch of records of the last join holds: rows, late rows, numbers."""
-    compiler, met = built.compiler, replace(built.compiled.joins[-1], records=records)
-    rows = compiler.projected(built.plan, compiler.joined(met)).toArrow()
-    rest: list[Any] = records.where(F.col("kind") != ROWS).collect()
-    late = tuple((r["port"] or 0, _row(from_blobs([r["blob"]]))) for r in rest if r["kind"] == LATE)
-    reports = [r for r in rest if r["kind"] == REPORT]
-    state = (sum(r["state_left"] for r in reports), sum(r["state_right"] for r in reports))
+def collected(built: Built, records: Sequence[Row]) -> Stepped:
+    """What one batch of records of the last join holds: rows, what stands apart, numbers."""
+    met = built.compiled.joins[-1]
+    found = [r for r in records if r["kind"] == ROWS]
+    rows = _rows(built, found) if found else pa.table({})
+    late = tuple((r["port"] or 0, _row(from_blobs([r["blob"]]))) for r in records if r["kind"] == LATE)
+    unmatched = tuple((r["port"], from_blobs([r["blob"]])) for r in records if r["kind"] == UNMATCHED)
+    reports = [r for r in records if r["kind"] == REPORT]
+    state = tuple(sum(column) for column in zip(*(r["state"] for r in reports), strict=True))
+    counted = zip(*(r["partitions"] for r in reports), strict=True)
+    partitions = tuple(sum(c) if is_partitioned(met.plan, port) else max(c) for port, c in enumerate(counted))
     marks: dict[str, int] = {}
     for report in reports:
         for column, mark in json.loads(report["watermarks"]).items():
             marks[column] = min(mark, marks.get(column, mark))
-    return Stepped(rows, marks, late, Report(state=state, watermarks=marks))
+    return Stepped(rows, marks, late, Report(state=state, watermarks=marks, partitions=partitions), unmatched)
+
+
+def _rows(built: Built, records: list[Row]) -> pa.Table:
+    """The rows of the result that records hold, as Spark makes them."""
+    compiler, met = built.compiler, built.compiled.joins[-1]
+    frame = compiler.spark.createDataFrame(records, met.records.schema)
+    result = compiler.projected(built.plan, compiler.joined(replace(met, records=frame)))
+    return result.drop(*(name for name in result.columns if name.startswith(PORT_SHOWN))).toArrow()
 
 
 def _row(late: pa.Table) -> pa.Table:

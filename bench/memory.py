@@ -1,0 +1,69 @@
+"""The memory that a run takes at its peak, as the system tells it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+
+class Peak:
+    """Samples the processes below one, once a second, until it is left."""
+
+    def __init__(self, process: int) -> None:
+        self.process = process
+        self.jvm = 0
+        self.workers = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Peak:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(1):
+            jvm, workers = memory(self.process)
+            self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
+
+
+def memory(process: int) -> tuple[int, int]:
+    """Megabytes of the JVM and of all Python workers below a process; pages that workers share count once."""
+    jvm = workers = 0
+    for pid in _below(process):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if "java" in command[0]:
+                jvm += _megabytes(pid)
+            elif any("daemon" in part or "driver_worker" in part for part in command):
+                workers += _megabytes(pid)
+        except OSError:
+            continue
+    return jvm, workers
+
+
+def _below(process: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text()
+            except OSError:
+                continue
+            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
+    found, waiting = [], [process]
+    while waiting:
+        found += (below := children.get(waiting.pop(), []))
+        waiting += below
+    return found
+
+
+def _megabytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) // 1024
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20

@@ -1,0 +1,84 @@
+"""Types as far as declarations tell them; what Spark computes, only Spark knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from watersmeet.analyze.event_time import family_of, holds
+from watersmeet.analyze.struct_type import fields_inside
+from watersmeet.catalog import Source
+from watersmeet.plan.expressions import Expr
+
+_CLASSES = {
+    "TINYINT": "number", "SMALLINT": "number", "INT": "number", "BIGINT": "number", "FLOAT": "number",
+    "DOUBLE": "number", "DECIMAL": "number", "STRING": "text", "CHAR": "text", "VARCHAR": "text",
+    "DATE": "time", "TIMESTAMP": "time", "TIMESTAMP_NTZ": "time",
+}  # fmt: skip
+
+
+def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
+    """The type of a column, of a field inside one or of a cast; None where only Spark can tell.
+
+    >>> from watersmeet.plan.expressions import column
+    >>> type_of(Expr("cast", (column(("a",)),), value="BIGINT"), {})
+    'BIGINT'
+    """
+    if expr.op == "cast":
+        return str(expr.value)
+    if expr.op != "column":
+        return None
+    [ref] = expr.refs
+    source = sources.get(ref.source)
+    found = source.field(ref.name) if source is not None else None
+    for part in ref.path:
+        fields = fields_inside(found.type) if found is not None else None
+        found = next((f for f in fields or () if f.name.lower() == part.lower()), None)
+    return None if found is None else found.type
+
+
+def class_of(type: str) -> str:
+    """The kind of values that a type has: types of one class compare with each other.
+
+    >>> class_of("DECIMAL(10,2)"), class_of("STRING COLLATE UTF8_LCASE"), class_of("ARRAY<INT>")
+    ('number', 'text', 'array')
+    """
+    word = type.strip().upper().replace("<", " ").replace("(", " ").split(" ")[0]
+    return _CLASSES.get(word, word.lower())
+
+
+def is_same(type: str, other: str) -> bool:
+    """True if two types are one, however they are spelled.
+
+    >>> is_same("decimal( 10, 2 )", "DECIMAL(10,2)")
+    True
+    """
+    return "".join(type.upper().split()) == "".join(other.upper().split())
+
+
+def takes(type: str, value: Expr) -> bool:
+    """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
+
+    >>> takes("TINYINT", Expr("literal", value=128)), takes("STRING", Expr("literal", value="x"))
+    (False, True)
+    """
+    if value.op == "negate" and value.args[0].op == "literal":
+        inner = value.args[0].value
+        if isinstance(inner, bool) or not isinstance(inner, int | float | Decimal):
+            return False
+        return takes(type, Expr("literal", value=-inner))
+    if value.op == "cast":
+        return class_of(str(value.value)) == class_of(type)
+    if value.op == "interval":
+        return class_of(type) == "interval"
+    if value.op != "literal" or value.value is None:
+        return True
+    match value.value:
+        case bool():
+            return class_of(type) == "boolean"
+        case str():
+            return class_of(type) == "text"
+        case int() as number:
+            return class_of(type) == "number" and (family_of(type) is None or holds(type, number))
+        case _:
+            return class_of(type) == "number" and family_of(type) is None

@@ -1,0 +1,152 @@
+"""Window joins: two sources with windows, what they are padded with, and in which order their rows arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from watersmeet.analyze.column_types import class_of, type_of
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import family_of, is_sound
+from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.values import check_values, declared_values
+from watersmeet.analyze.windows import analyzed_window, check_window
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import (
+    PUNCTUATION,
+    AnalyzedJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedWindowJoin,
+    Padding,
+)
+from watersmeet.plan.expressions import conjuncts
+from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Pad, Side, Window
+from watersmeet.plan.words import kind_in_words
+
+Sides = tuple[AnalyzedScan, AnalyzedScan]
+
+EMIT_DISCARDED = "watersmeet.window.emit_discarded"
+
+
+def window_join(
+    draft: Draft, join: Join, sides: Sides, windows: tuple[Window | None, Window | None]
+) -> tuple[AnalyzedRelation, list[Refusal]]:
+    """The join of two sides of which at least one has a window, with what is wrong with it."""
+    left, right = sides
+    parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
+    refusals = [*_check_form(draft, join), *_missing(draft, join, sides, windows)]
+    for scan, window in zip(sides, windows, strict=True):
+        refusals += check_window(draft, scan, window) if window is not None and is_sound(scan.source) else ()
+    if is_sound(left.source) and is_sound(right.source):
+        refusals += [
+            *_check_pads(draft, join, sides),
+            *_check_order(draft, join, sides),
+            *_check_keys(draft, sides, join),
+        ]
+    if windows[0] is None or windows[1] is None or refusals:
+        # Whatever else is wrong with its condition is still found.
+        return AnalyzedJoin(left, right, join.kind, (), (), residual=parts, span=join.span), refusals
+    query, pads = draft.query, {pad.side: pad for pad in join.pads}
+    return AnalyzedWindowJoin(
+        left,
+        right,
+        join.kind,
+        (analyzed_window(left, windows[0]), analyzed_window(right, windows[1])),
+        residual=parts,
+        pads=(_padding(pads.get("left"), left.source), _padding(pads.get("right"), right.source)),
+        unmatched=(query.unmatched_left_into is not None, query.unmatched_right_into is not None),
+        punctuated=_is_punctuated(draft),
+        order=(_order(left.source), _order(right.source)),
+        emit_discarded=draft.setting(EMIT_DISCARDED, "false").lower() == "true",
+        span=join.span,
+    ), refusals
+
+
+def _is_punctuated(draft: Draft) -> bool:
+    exprs = [item.expr for item in draft.query.items if isinstance(item, Item)]
+    where = [] if draft.query.where is None else [draft.query.where]
+    return any(PUNCTUATION in expr.sources for expr in (*exprs, *where))
+
+
+def _padding(pad: Pad | None, source: Source) -> Padding:
+    if pad is None:
+        return "nulls"
+    return pad.values if isinstance(pad.values, str) else declared_values(pad.values, source)
+
+
+def _order(source: Source) -> str | None:
+    """The column that orders a source, spelled as it was declared."""
+    field = source.field(source.order) if source.order is not None else None
+    return None if field is None else field.name
+
+
+def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
+    if join.kind in LEFT_ONLY:
+        what, hint = f"A {kind_in_words(join.kind)} JOIN of windows", "write JOIN or LEFT JOIN, and filter with WHERE."
+        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)
+    if join.within is not None:
+        hint = "leave it out: the windows say how long rows stay. A bound on times may stand in ON."
+        yield draft.refusal("UNSUPPORTED_STATEMENT", join.within.span, what="WITHIN of a window join", hint=hint)
+
+
+def _missing(draft: Draft, join: Join, sides: Sides, windows: tuple[Window | None, Window | None]) -> Iterator[Refusal]:
+    left, right = (draft.name_of(scan.alias) for scan in sides)
+    for scan, window in zip(sides, windows, strict=True):
+        if window is None:
+            names = {"kind": kind_in_words(join.kind), "left": left, "right": right}
+            yield draft.refusal("MISSING_WINDOW", join.span, **names, side=draft.name_of(scan.alias))
+
+
+def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
+    query, kind = draft.query, kind_in_words(join.kind)
+    outputs = {"left": query.unmatched_left_into, "right": query.unmatched_right_into}
+    for pad in join.pads:
+        padded, alone = (sides[0], sides[1]) if pad.side == "left" else (sides[1], sides[0])
+        other: Side = "right" if pad.side == "left" else "left"
+        name, words = draft.name_of(alone.alias), pad.side.upper()
+        if join.kind not in PRESERVED[other]:
+            reason = f"{kind} JOIN never shows a row of {name} alone"
+            hint = f"leave it out, or write {other.upper()} JOIN."
+            cause = f"rows of {name} that stay alone are dropped"
+            yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)
+        elif outputs[other] is not None:
+            reason = f"rows of {name} that stay alone go to {outputs[other]}, unpaired"
+            hint = f"leave out PAD {words} or UNMATCHED {other.upper()} INTO."
+            cause = f"beside UNMATCHED {other.upper()} INTO"
+            yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)
+        if not isinstance(pad.values, str):
+            yield from check_values(draft, pad.values, padded.source, pad.span)
+
+
+def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
+    """Both sides declare an order of the same kind, or none."""
+    names = [draft.name_of(scan.alias) for scan in sides]
+    what = f"{names[0]} and {names[1]}"
+    columns = [scan.source.field(scan.source.order) if scan.source.order else None for scan in sides]
+    first, second = columns
+    if first is not None and second is not None:
+        if family_of(first.type) != family_of(second.type):
+            reason = f"`{first.name}` is {first.type}, `{second.name}` is {second.type}"
+            hint = "order both by a column of the same type."
+            cause = "compares times of two kinds"
+            yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)
+        return
+    if (first is None) != (second is None):
+        ordered, other = names if second is None else names[::-1]
+        reason = f"{ordered} declares one, {other} does not"
+        hint = f"end the declaration of {other} with `ORDER BY column` as well, or leave it out in both."
+        cause = f"{other} has no ORDER BY"
+        yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)
+
+
+def _check_keys(draft: Draft, sides: Sides, join: Join) -> Iterator[Refusal]:
+    """Equalities of values that are of different kinds, which would compare as one of them by a cast nobody wrote."""
+    sources = {scan.alias: scan.source for scan in sides}
+    for part in conjuncts(join.on):
+        types = [type_of(arg, sources) for arg in part.args] if part.op == "=" and is_resolved(part) else []
+        if len(types) != 2 or types[0] is None or types[1] is None or class_of(types[0]) == class_of(types[1]):
+            continue
+        reason = f"it compares {types[0]} with {types[1]}."
+        hint = f"cast one of them, for example `CAST(... AS {types[0]})`."
+        yield draft.refusal("TYPE_MISMATCH", part.span, expression="The equality", reason=reason, hint=hint)

@@ -1,0 +1,98 @@
+"""What explain says of an interval join: its bounds, how long rows are kept, and what an equality would save."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Amount
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, TimeBound, aliases, scans
+from watersmeet.plan.facts import Fact, conditions, keys
+from watersmeet.plan.words import amount_in_words, word
+
+
+def interval_facts(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> list[Fact]:
+    """What is to be said of an interval join; ``names``: what to call the rows of each alias."""
+    return [
+        keys(join.keys),
+        ("bounds", [_bound(query, join, bound) for bound in join.bounds]),
+        ("kept", kept(query, join, names)),
+        ("emitted", emitted(join, names)),
+        conditions("left only", join.left_only, _failing(join, "left")),
+        conditions("right only", join.right_only, _failing(join, "right")),
+        conditions("also", join.residual),
+        ("warning", _without_equality(join)),
+    ]
+
+
+def _failing(join: AnalyzedJoin, side: str) -> str:
+    if side == "left" and join.kind == "anti":
+        return "a left row that fails is emitted at once"
+    return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
+
+
+def emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
+    """What comes out of a join that shows its left side only, and when."""
+    who = " with ".join(names[alias] for alias in aliases(join.left))
+    match join.kind:
+        case "semi":
+            return [f"each {who} row once, at its first match"]
+        case "anti":
+            return [f"each {who} row that never matched, when it expires"]
+        case _:
+            return []
+
+
+def _without_equality(join: AnalyzedJoin) -> list[str]:
+    """What an equality would save a join that has none."""
+    if join.keys:
+        return []
+    example = _equality(join)
+    return [
+        "no equality: every row is compared with all rows of the other side that its bounds reach",
+        f"an equality{f' such as {example}' if example else ''} would spread both sides over the shards",
+        "and compare rows of one key only",
+    ]
+
+
+def _equality(join: AnalyzedJoin) -> str:
+    """An equality of columns that have the same name and type on both sides and are no event times."""
+    left, right = (
+        {
+            (field.name.lower(), field.type.upper()): f"{scan.alias}.{word(field.name)}"
+            for scan in scans(side)
+            if scan.alias in aliases(side)
+            for field in scan.source.fields
+            if not scan.source.watermark(field.name)
+        }
+        for side in (join.left, join.right)
+    )
+    return next((f"{left[column]} = {right[column]}" for column in left if column in right), "")
+
+
+def _bound(query: AnalyzedQuery, join: AnalyzedJoin, bound: TimeBound) -> str:
+    """The bound with the right side's time first, as one writes BETWEEN."""
+    if bound.column.alias in aliases(join.left):
+        distance = _distance(query, bound, bound.constant)
+        return f"{bound.other} {'<' if bound.strict else '<='} {bound.column}{distance}"
+    distance = _distance(query, bound, -bound.constant)
+    return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
+
+
+def kept(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
+    """How long the rows of each side are kept."""
+    lines: list[str] = []
+    for side in (join.left, join.right):
+        own = [bound for bound in join.bounds if bound.column.alias in aliases(side)]
+        limits = [f"that of {b.other} passes {b.column}{_distance(query, b, b.constant)}" for b in own]
+        if limits:
+            who = " with ".join(names[alias] for alias in aliases(side))
+            until = " or ".join(limits).replace("that of", "the watermark of", 1)
+            lines.append(f"{who} rows are kept until {until}")
+    return lines
+
+
+def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
+    if constant == 0:
+        return ""
+    scan = next(scan for scan in scans(query.relation) if scan.alias == bound.column.alias)
+    mark = scan.source.watermark(bound.column.name)
+    is_interval = mark is None or mark.lag.is_interval
+    return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"

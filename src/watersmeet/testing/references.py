@@ -1,0 +1,77 @@
+"""The definitions of all join families behind one face: rows as Python values in, an emission out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.joins.asof import AsofJoin
+from watersmeet.joins.asof_reference import AsofReference
+from watersmeet.joins.interval import IntervalJoin
+from watersmeet.joins.operator import Emission, JoinOperator, Marks, Report
+from watersmeet.joins.reference import Reference
+from watersmeet.joins.sync import SyncJoin
+from watersmeet.joins.sync_reference import SyncReference
+from watersmeet.joins.window import WindowJoin
+from watersmeet.joins.window_reference import WindowReference
+from watersmeet.testing.rows import emitted_schema
+
+Row = Mapping[str, Any]
+
+
+class Definition(Protocol):
+    """A join in progress, as its family's definition has it."""
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Any:
+        """One batch: the rows that arrived per port, and the marks that came with them."""
+        ...
+
+
+def definition_of(operator: JoinOperator) -> Definition:
+    """The definition that says what an operator must give."""
+    match operator:
+        case WindowJoin():
+            return WindowReference(operator)
+        case SyncJoin():
+            return SyncReference(operator)
+        case AsofJoin():
+            return AsofReference(operator)
+        case IntervalJoin():
+            return Reference(operator)
+        case _:
+            raise TypeError(f"no definition of {type(operator).__name__}")
+
+
+def step_by_definition(
+    definition: Definition, operator: JoinOperator, tables: Mapping[int, pa.Table], marks: Marks
+) -> Emission:
+    """What one batch gives by the definition, as an operator would hand it out."""
+    arrivals = {port: table.to_pylist() for port, table in tables.items() if table.num_rows}
+    step = definition.step(arrivals, marks)
+    if isinstance(operator, WindowJoin):
+        report = Report(matched=step.matched, state=step.state, dropped=step.dropped, partitions=step.partitions)
+        unmatched = tuple(
+            (port, _alone([row for p, row in step.unmatched if p == port], side.unmatched, tables[port]))
+            for port, side in enumerate(operator.sides)
+        )
+        return Emission((_joined(step.rows, operator, tables),), (), report, unmatched)
+    late = tuple(
+        (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
+        for port, table in tables.items()
+    )
+    report = Report(state=step.state, watermarks=step.watermarks)
+    return Emission((_joined(step.rows, operator, tables),), late, report)
+
+
+def _joined(rows: Sequence[Sequence[Any]], operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Table:
+    schema = emitted_schema(operator, tables)
+    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _alone(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
+    """Rows that died alone, with the columns of their side."""
+    values = [pa.array([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
+    return pa.Table.from_arrays(values, names=list(columns))

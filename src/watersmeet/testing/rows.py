@@ -1,0 +1,106 @@
+"""The rows of an emission in the process: what stands for a missing side, and what tells of triggers.
+
+The same as Spark does after a join, over Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.operator import JoinOperator
+from watersmeet.joins.window import LAST, SEQ, TRIGGER, TRIGGER_PORT
+from watersmeet.physical import PADDED, JoinPlan
+from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin, Padding
+from watersmeet.plan.expressions import Expr
+from watersmeet.testing.cells import cell
+
+EXTRA: Mapping[str, pa.DataType] = {
+    PADDED: pa.int8(),
+    TRIGGER_PORT: pa.int8(),
+    TRIGGER: pa.int64(),
+    SEQ: pa.int64(),
+    LAST: pa.bool_(),
+}
+
+
+class NeedsSparkError(Exception):
+    """Raised for a query with an expression that only Spark can evaluate."""
+
+
+def emitted_schema(operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
+    """The columns of an emission: what it shows of each port, then what the join adds."""
+    shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]
+    extra = [pa.field(name, EXTRA[name]) for name in operator.extra]
+    return pa.schema([*(pa.field(f.name, f.type) for f in shown), *extra])
+
+
+def completed(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) -> pa.Table:
+    """The rows with values where a side is missing, and with what tells of triggers, in place of the extra columns."""
+    for port, pad in enumerate(plan.pads):
+        for name in plan.operator.shown[port] if plan.may_miss[port] and pad != "nulls" else ():
+            position, kind = rows.column_names.index(name), rows.schema.field(name).type
+            value = _padding(pad, name, kind)
+            if value is not None:
+                is_missing = pc.equal(rows.column(PADDED), port)
+                rows = rows.set_column(position, name, pc.if_else(is_missing, value, rows.column(name)))
+    for name, column in _punctuation(plan, rows, tables) if TRIGGER in plan.operator.extra else ():
+        rows = rows.append_column(name, column)
+    return rows.drop_columns(list(plan.operator.extra))
+
+
+def zero(kind: pa.DataType) -> Any:
+    """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it.
+
+    >>> zero(pa.struct([("a", pa.int32()), ("b", pa.string())]))
+    {'a': 0, 'b': ''}
+    """
+    if pa.types.is_struct(kind):
+        return {kind.field(i).name: zero(kind.field(i).type) for i in range(kind.num_fields)}
+    if pa.types.is_nested(kind):
+        return []
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    if pa.types.is_binary(kind):
+        return b""
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_temporal(kind):
+        return pa.scalar(0, pa.int32() if pa.types.is_date32(kind) else pa.int64()).cast(kind).as_py()
+    return Decimal(0) if pa.types.is_decimal(kind) else 0
+
+
+def _padding(pad: Padding, name: str, kind: pa.DataType) -> pa.Scalar | None:
+    """What a column shows where its side is missing; None: NULL."""
+    if isinstance(pad, str):
+        return pa.scalar(zero(kind), kind)
+    given = dict(pad).get(name)
+    return None if given is None else pa.scalar(cell(_constant(given), kind), kind)
+
+
+def _constant(expr: Expr) -> Any:
+    if expr.op == "literal":
+        return expr.value
+    if expr.op == "negate" and expr.args[0].op == "literal":
+        return -Decimal(str(expr.args[0].value)) if isinstance(expr.args[0].value, float) else -expr.args[0].value  # type: ignore[operator]
+    raise NeedsSparkError(expr.sql())
+
+
+def _punctuation(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) -> Iterator[tuple[str, pa.Array]]:
+    join = plan.analyzed
+    assert isinstance(join, AnalyzedWindowJoin)
+    kind = pa.int64()
+    if join.order[0] is not None:
+        ordered = tables[0].schema.field(f"{join.left.alias}.{join.order[0]}").type
+        kind = pa.int64() if pa.types.is_integer(ordered) else ordered
+    port, order = rows.column(TRIGGER_PORT).combine_chunks(), rows.column(TRIGGER).combine_chunks()
+    at = order.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else order.cast(kind)
+    side = pc.if_else(pc.equal(port, 0), join.left.alias, join.right.alias)
+    caused = pa.StructArray.from_arrays([side, at], names=["side", "at"], mask=port.is_null())
+    yield f"{PUNCTUATION}.{TRIGGER}", caused
+    yield f"{PUNCTUATION}.{SEQ}", rows.column(SEQ)
+    yield f"{PUNCTUATION}.{LAST}", rows.column(LAST)

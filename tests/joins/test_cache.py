@@ -1,0 +1,92 @@
+"""Decoded runs at hand: never wrong, never more than the budget, shared by the workers of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.joins import runs
+from watersmeet.joins.cache import RunCache
+from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.testing import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def own_cache() -> Iterator[None]:
+    before = runs._cache
+    runs._cache = RunCache()
+    yield
+    runs._cache = before
+
+
+def batch(*values: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"a": pa.array(values, pa.int64())})
+
+
+def names(cache: RunCache) -> set[str]:
+    return {name for name in "abcd" if cache.find("owner", name) is not None}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_oldest_runs_go_when_the_budget_is_spent(tmp_path: Path, shared: bool) -> None:
+    run = batch(*range(1000))
+    cache = RunCache(budget=3 * 9000, folder=tmp_path if shared else None)
+    for name in "abcd":
+        cache.put("owner", name, run)
+    assert "d" in names(cache) and "a" not in names(cache)
+    assert cache.find("owner", "d") == run
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_shard_keeps_only_what_it_still_has(tmp_path: Path, shared: bool) -> None:
+    cache = RunCache(folder=tmp_path if shared else None)
+    for name in "abc":
+        cache.put("owner", name, batch(1))
+    cache.put("another", "a", batch(2))
+    cache.retain("owner", frozenset("c"))
+    assert names(cache) == {"c"}
+    assert cache.find("another", "a") == batch(2)
+
+
+def test_another_process_finds_what_one_has_put(tmp_path: Path) -> None:
+    RunCache(folder=tmp_path).put("owner", "a", batch(1, 2))
+    other = RunCache(folder=tmp_path)
+    assert other.find("owner", "a") == batch(1, 2)
+    other.drop("owner", "a")
+    assert RunCache(folder=tmp_path).find("owner", "a") is None
+
+
+def test_a_folder_that_cannot_be_written_costs_the_help_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    cache = RunCache(folder=tmp_path / "file")
+    cache.put("owner", "a", batch(1))
+    assert cache.find("owner", "a") is None
+    cache.retain("owner", frozenset())
+
+
+def test_a_half_written_file_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "owner").mkdir()
+    (tmp_path / "owner" / "a.arrow").write_bytes(b"ARROW1")
+    assert RunCache(folder=tmp_path).find("owner", "a") is None
+
+
+def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> None:
+    bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
+    join = IntervalJoin("left", Side(("l.t",), ("l.t",)), Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+
+    def outcome() -> list[list[tuple[object, ...]]]:
+        store, out = MemoryStore(), []
+        for moment in range(0, 60, 2):
+            marks = {"l.t": moment - 3, "r.t": moment - 3}
+            emission = join.step(store, {0: pa.table({"l.t": [moment]}), 1: pa.table({"r.t": [moment + 20]})}, marks)
+            out.append(sorted(tuple(row.values()) for table in emission.rows for row in table.to_pylist()))
+        return out
+
+    from_state = outcome()
+    runs.share_runs(tmp_path / "runs")
+    assert outcome() == from_state
+    assert any(rows for rows in from_state)
+    assert list((tmp_path / "runs").iterdir())
