@@ -40,7 +40,7 @@ check-types:
 	$(BIN)/basedpyright --level error
 
 check-tests:
-	$(BIN)/python -m pytest -q -m "not spark"
+	WATERSMEET_EXAMPLES=0.3 $(BIN)/python -m pytest -q -m "not spark"
 
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
 	$(BIN)/python -m bench

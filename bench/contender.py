@@ -31,6 +31,7 @@ from watersmeet.spark.compile import Compiler
 from watersmeet.spark.session import session
 from watersmeet.spark.sources import read_sources
 
+ROWS_PER_WINDOW = 100
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -127,7 +128,7 @@ def _stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     """The contender's query; ``watersmeet`` and the floor read as a script does, ``-frames`` like Spark's own join."""
-    if run.contender in ("watersmeet", "floor"):
+    if run.contender in ("watersmeet", "watersmeet-window", "floor"):
         return _of_script(spark, run, folder)
     left, right = (_stream(spark, folder / side) for side in ("left", "right"))
     if run.contender == "watersmeet-frames":
@@ -140,16 +141,8 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
 
 
 def _of_script(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
-    streams = "".join(
-        f"CREATE STREAM {side} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
-        f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1');"
-        for side in ("left", "right")
-    ).replace("left (", "`left` (").replace("right (", "`right` (")  # fmt: skip
-    text = (
-        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
-        f" FROM `left` l {run.how.upper()} JOIN `right` r WITHIN {run.workload.within_text} ON l.id = r.id"
-    )
-    if run.contender == "watersmeet":
+    text = _script(run, folder)
+    if run.contender != "floor":
         return ws.sql(text, spark=spark)
     script = read_script(text)
     plan = plan_query(analyze(script)[0])
@@ -157,6 +150,21 @@ def _of_script(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     without = replace(plan, relation=replace(plan.relation, operator=Floor()))
     frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
     return Compiler(spark, frames, run.shards, files=files).query(without).result
+
+
+def _script(run: Run, folder: Path) -> str:
+    streams = "".join(
+        f"CREATE STREAM {side} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
+        f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1') ORDER BY ts;"
+        for side in ("`left`", "`right`")
+    ).replace("/`left`", "/left").replace("/`right`", "/right")  # fmt: skip
+    window, within = "", f" WITHIN {run.workload.within_text}"
+    if run.contender == "watersmeet-window":
+        window, within = f" WINDOW (COUNT {ROWS_PER_WINDOW} PARTITION BY id)", ""
+    return (
+        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
+        f" FROM `left` l{window} {run.how.upper()} JOIN `right` r{window}{within} ON l.id = r.id"
+    )
 
 
 def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
@@ -182,8 +190,15 @@ def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
         "p99": round(sorted(millis)[len(millis) * 99 // 100] / 1000, 3),
         "whole_run_seconds": round(seconds, 1),
         "state_rows": _state_rows(steady[-1]),
+        "write_amplification": _write_amplification(batches),
         "last": steady[-1]["durationMs"],
     }
+
+
+def _write_amplification(progress: list[Any]) -> float:
+    """How often a row is written to the state: once when it comes, and again with every merge of its run."""
+    ours = [progress_of("bench", p, frozenset()) for p in progress]
+    return round(sum(p.written for p in ours) / max(1, sum(p.rows_in for p in ours)), 2)
 
 
 def _state_rows(progress: Any) -> int:

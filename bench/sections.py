@@ -82,7 +82,7 @@ def outer(bench: Bench, workload: Workload) -> list[Measured]:
 
 def state(bench: Bench, workload: Workload) -> list[Measured]:
     """The same rows and the same result with a bound forty times as long: up to 10 M rows a side are kept."""
-    pairs = replace(workload, rows=24_000_000, batches=48, shape="pairs")
+    pairs = replace(workload, rows=3 * workload.rows, batches=48, shape="pairs")
     bounds = (60, 2400)
     measured = [bench.run(Run("watersmeet", replace(pairs, within=w)), f"watersmeet, bound {w} s") for w in bounds]
     _agree(measured)
@@ -91,7 +91,7 @@ def state(bench: Bench, workload: Workload) -> list[Measured]:
 
 def small_batches(bench: Bench, workload: Workload) -> list[Measured]:
     """Batches of 2,000 rows into a state of 5 M rows."""
-    small = replace(workload, rows=5_000_000, batches=10, within=100_000, small_batches=40)
+    small = replace(workload, rows=workload.rows * 5 // 8, batches=10, within=100_000, small_batches=20)
     contenders = ["floor", "watersmeet", MEMORY, bench.best_rocksdb(workload)]
     measured = [bench.run(Run(contender, small)) for contender in contenders]
     _agree(measured[1:])
@@ -108,13 +108,19 @@ def start(bench: Bench, workload: Workload) -> list[Measured]:
 def skew(bench: Bench, workload: Workload) -> list[Measured]:
     """One key with 20 % of all rows, every key once, and a hundred rows of a key meeting a hundred."""
     half = replace(workload, rows=workload.rows // 2, batches=workload.batches // 2)
-    dense = replace(half, rows=800_000, batches=8, shape="dense", within=30)
+    dense = replace(half, rows=workload.rows // 10, batches=8, shape="dense", within=30)
     shapes = [("uniform keys", half), ("one key has 20 %", replace(half, shape="skew"))]
     shapes += [("every key once", replace(half, shape="pairs")), ("100 x 100 matches", dense)]
     ours = [bench.run(Run("watersmeet", shape), f"watersmeet, {label}") for label, shape in shapes]
     theirs = bench.run(Run(MEMORY, dense), f"{MEMORY}, 100 x 100 matches")
     _agree([ours[-1], theirs])
     return [*ours, theirs]
+
+
+def windows(bench: Bench, workload: Workload) -> list[Measured]:
+    """A window join, count(100) partitioned by 10 k keys, beside an interval join with about as many results."""
+    rows = replace(workload, rows=workload.rows // 2, keys=workload.keys // 40, batches=16, within=360)
+    return [bench.run(Run(contender, rows)) for contender in ("watersmeet", "watersmeet-window")]
 
 
 def growth(bench: Bench, workload: Workload) -> list[Measured]:
@@ -127,15 +133,15 @@ def growth(bench: Bench, workload: Workload) -> list[Measured]:
 
 def _growth_runs(workload: Workload) -> Iterator[tuple[str, int, Run]]:
     quarter = replace(workload, rows=workload.rows // 4, batches=workload.batches // 2)
-    for shards in (1, 2, 4, 8, 16):
+    for shards in (1, 2, 4, 16):
         yield "shards", shards, Run("watersmeet", quarter, shards=shards)
     for contender in ("watersmeet", MEMORY):
         for within in (60, 240, 960):
             pairs = replace(quarter, shape="pairs", within=within, batches=20)
             yield "state", within, Run(contender, pairs)
-        for rows in (20_000, 100_000, 400_000):
+        for rows in (workload.rows // 400, workload.rows // 80, workload.rows // 20):
             yield "batch", rows, Run(contender, replace(quarter, rows=rows * 8, batches=8))
-        for keys in (1_000, 40_000, 1_000_000):
+        for keys in (1_000, 1_000_000):
             yield "keys", keys, Run(contender, replace(quarter, keys=keys, within=10))
 
 
@@ -146,6 +152,7 @@ SECTIONS: dict[str, Section] = {
     "small": small_batches,
     "start": start,
     "skew": skew,
+    "windows": windows,
     "growth": growth,
 }
 

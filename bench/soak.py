@@ -21,6 +21,7 @@ from rich.table import Table
 import watersmeet as ws
 from bench.contender import SCHEMA
 from bench.data import LAG_SECONDS, Workload, write
+from bench.memory import memory
 from watersmeet.observe.progress import progress_of
 from watersmeet.spark.session import session
 
@@ -60,29 +61,14 @@ def _run(folder: Path, workload: Workload, console: Console) -> list[dict[str, A
             for reported in query.recentProgress:
                 if reported["batchId"] == len(curve) and reported["numInputRows"]:
                     progress = progress_of("soak", reported, frozenset())
-                    curve.append({"state": progress.state_rows, "seconds": progress.seconds, **_memory()})
+                    jvm, workers = memory(os.getpid())
+                    now = {"state": progress.state_rows, "seconds": progress.seconds, "jvm": jvm, "workers": workers}
+                    curve.append(now)
             console.print(f"{len(curve)} of {workload.batches} minutes", end="\r")
     finally:
         query.stop()
         shutil.rmtree(checkpoint, ignore_errors=True)
     return curve
-
-
-def _memory() -> dict[str, int]:
-    """Resident megabytes of the JVM and of all Python workers together, as the system tells them."""
-    found = {"jvm": 0, "workers": 0}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            try:
-                command = (process / "cmdline").read_text()
-                resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20
-            except OSError:
-                continue
-            if "SparkSubmit" in command:
-                found["jvm"] += resident
-            elif "pyspark" in command and "daemon" in command:
-                found["workers"] += resident
-    return found
 
 
 def _table(curve: list[dict[str, Any]]) -> Table:

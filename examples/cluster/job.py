@@ -19,7 +19,7 @@ def join_streams(spark: SparkSession, data: Path, out: Path) -> None:
     """Join the streams in ``data``, as far as they go now, and write the rows to ``out``."""
     orders = _stream(spark, ORDERS, data / "orders").withWatermark("ordered", "10 minutes")
     deliveries = _stream(spark, DELIVERIES, data / "deliveries").withWatermark("delivered", "10 minutes")
-    joined = ws.join(orders, deliveries, on=ON, how="left")
+    joined = ws.join(orders, deliveries, on=ON, how="left").drop("order_id")
     query = (
         joined.writeStream.format("parquet")
         .option("checkpointLocation", str(out.with_name(f"{out.name}-checkpoint")))

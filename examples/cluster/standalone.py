@@ -101,7 +101,9 @@ def spark_environment(folder: Path) -> dict[str, str]:
         "SPARK_LOCAL_DIRS": str(folder / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
         # A port that is taken meanwhile is an error: on the next one, nobody would look for the master.
-        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.port.maxRetries=0 -Dspark.master.rest.enabled=false "
+        # Master and workers do little: compiling their code well would cost more than it saves.
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "PYSPARK_PYTHON": sys.executable,
     }
 

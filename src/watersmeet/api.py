@@ -140,7 +140,12 @@ def sync_join(
         ws.sync_join(temperature=t, wind=w, rain=r, time="measured_at")
     """
     check_choice("disorder", disorder, ("drop", "error"))
-    ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)} | named
+    ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)}
+    for name in named.keys() & ports.keys():
+        hint = "call it otherwise, or name all of them."
+        reason = "a DataFrame without a name is called so already"
+        raise refuse("WRONG_ARGUMENT", argument=name, value="a DataFrame", reason=reason, hint=hint)
+    ports |= named
     if len(ports) < 2:
         hint = "write `ws.sync_join(a, b)`."
         raise refuse("WRONG_ARGUMENT", argument="frames", value=len(ports), reason="it joins two or more", hint=hint)

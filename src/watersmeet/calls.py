@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from watersmeet.catalog import Amount, Source
@@ -255,7 +256,8 @@ def _constant(name: str, value: Any) -> Expr:
     if isinstance(value, int | Decimal):
         return Expr("literal", text=str(value), value=value)
     if isinstance(value, float):
-        return Expr("literal", text=f"{value!r}D", value=value)
+        text = f"{value!r}D" if isfinite(value) else f"CAST('{value!r}' AS DOUBLE)"
+        return Expr("literal", text=text, value=value)
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace("'", "\\'")
         return Expr("literal", text=f"'{escaped}'", value=value)

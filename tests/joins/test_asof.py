@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.joins import asof_versions, timeline
 from watersmeet.joins.asof import AsofJoin, AsofSide
@@ -28,7 +29,7 @@ END = {"l.t": END_OF_INPUT, "l.u": END_OF_INPUT, "r.t": END_OF_INPUT}
 
 quick = settings(
     derandomize=True,
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -153,7 +154,7 @@ def histories(draw: st.DrawFn, join: AsofJoin) -> list[Batch]:
     return [replace(b, marks={**b.marks, NOW: now}) for b, now in zip(batches, clock, strict=True)]
 
 
-@settings(quick, max_examples=180)
+@settings(quick, max_examples=examples(180))
 @given(st.data())
 def test_kernel_equals_reference_in_every_batch_across_restarts(data: st.DataObject) -> None:
     join = data.draw(joins())

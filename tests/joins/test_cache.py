@@ -90,3 +90,15 @@ def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> N
     assert outcome() == from_state
     assert any(rows for rows in from_state)
     assert list((tmp_path / "runs").iterdir())
+
+
+def test_what_a_killed_worker_has_left_goes_as_well(tmp_path: Path) -> None:
+    (tmp_path / "owner").mkdir()
+    left = [tmp_path / "owner" / f"{name}.123" for name in "ab"]
+    for path in left:
+        path.write_bytes(bytes(9000))
+    cache = RunCache(folder=tmp_path)
+    cache.retain("owner", frozenset("b"))
+    assert [path.exists() for path in left] == [False, True]
+    RunCache(budget=9000, folder=tmp_path).put("owner", "c", batch(1))
+    assert not left[1].exists()

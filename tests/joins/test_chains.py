@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.analyze import analyze
 from watersmeet.joins.operator import END_OF_INPUT
@@ -18,7 +19,11 @@ from watersmeet.physical import QueryPlan, plan_query
 from watersmeet.testing.local import LocalQuery
 
 quick = settings(
-    derandomize=True, max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True,
+    max_examples=examples(60),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 STREAMS = "abcd"
 KINDS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")

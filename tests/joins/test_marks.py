@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pyarrow as pa
 
 from watersmeet.joins import runs
@@ -60,3 +62,19 @@ def test_a_worker_forgets_runs_that_another_one_expired() -> None:
     kept, runs._cache = len(first.runs), first
     join.step(store, {}, {})
     assert len(runs._cache.runs) == kept - 1
+
+
+def test_of_columns_that_wait_for_each_other_a_silent_one_follows_the_slowest():
+    waits = [Bound(one, other, 0) for one, other in permutations("abc", 2)]
+    received, active = {"a": 100, "b": 50, "c": 1}, {NOW: 9, "a": 9, "b": 9, "c": 0}
+
+    def mark(marks: dict[str, int], idle: str, received: dict[str, int] = received) -> int | None:
+        return hear({NOW: 10, **marks}, [], [(i, 8) for i in idle], waits, received, active, slowest=True)[0].get("c")
+
+    assert mark({}, "c") == 50
+    assert mark({"b": 70}, "c") == 70
+    assert mark({}, "c", {"a": 100}) is None
+    silent = {NOW: 10, "a": 0, "b": 0, "c": 0}
+    assert hear({NOW: 11}, [], [("b", 8), ("c", 8)], waits, received, silent, slowest=True)[0]["c"] == 100
+    idle = [(name, 8) for name in "abc"]
+    assert hear({NOW: 11}, [], idle, waits, received, silent, slowest=True)[0]["c"] == 100

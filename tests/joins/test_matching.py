@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.joins.matching import match, merge_order, sort_order, stretches
 
-quick = settings(derandomize=True, max_examples=200, deadline=None, database=None)
+quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 few = st.integers(-3, 3)
 rows = st.lists(st.tuples(few, few), max_size=30)
 

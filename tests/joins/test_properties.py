@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
 from watersmeet.joins import runs
@@ -19,7 +20,11 @@ from watersmeet.joins.reference import Reference, Step, all_pairs, multiset, sid
 from watersmeet.testing import MemoryStore
 
 quick = settings(
-    derandomize=True, max_examples=80, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    derandomize=True,
+    max_examples=examples(80),
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
@@ -122,7 +127,7 @@ def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
         expect_same(join, join.step(store, batch.tables(), batch.marks), step)
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=examples(40))
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
     join = data.draw(joins(two_times=False))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.joins import condition as vectorised
 from watersmeet.joins.condition import Apply, Column, Condition, Constant
@@ -139,7 +140,7 @@ ROWS = st.fixed_dictionaries(
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("x", pa.float64()), ("y", pa.float64())])
 
 
-@settings(derandomize=True, max_examples=400, deadline=None, database=None)
+@settings(derandomize=True, max_examples=examples(400), deadline=None, database=None)
 @given(CONDITIONS, st.lists(ROWS, min_size=1, max_size=8))
 def test_both_evaluators_agree(condition: Condition, rows: list[dict[str, Any]]) -> None:
     table = pa.Table.from_pylist(rows, schema=SCHEMA)

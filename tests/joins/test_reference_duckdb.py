@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
 from watersmeet.joins.condition import Apply, Column, Condition, Constant
@@ -71,7 +72,7 @@ def expect_agreement(
 
 @settings(
     derandomize=True,
-    max_examples=200,
+    max_examples=examples(200),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],

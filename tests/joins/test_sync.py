@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.joins import timeline
 from watersmeet.joins.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
@@ -25,7 +26,7 @@ Row = dict[str, Any]
 
 quick = settings(
     derandomize=True,
-    max_examples=100,
+    max_examples=examples(100),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -139,7 +140,7 @@ def test_kernel_equals_reference_in_every_batch_across_restarts(data: st.DataObj
             expect_same(join, emission, reference.step(batch.dicts(), batch.marks))
 
 
-@settings(quick, max_examples=40)
+@settings(quick, max_examples=examples(40))
 @given(st.data())
 def test_shards_by_time_give_the_same(data: st.DataObject) -> None:
     join = replace(data.draw(joins()), max_rows=None)
@@ -178,7 +179,7 @@ def interleaved(data: st.DataObject, ports: list[list[tuple[int, str]]], lag: in
     return batches
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(st.data())
 def test_any_interleaving_and_batching_gives_the_inner_join_on_time(
     database: duckdb.DuckDBPyConnection, data: st.DataObject

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.joins.operator import NOW, RUN, Marks, Report
 from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowSide, WindowSpec
@@ -264,7 +265,7 @@ def test_what_a_join_says_of_itself() -> None:
 visits = st.lists(st.integers(0, 5), max_size=20)
 
 
-@settings(derandomize=True, max_examples=200, deadline=None, database=None)
+@settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 @given(visits, st.integers(1, 4))
 def test_partitions_beyond_a_count_one_visit_at_a_time(partitions: list[int], limit: int) -> None:
     ends, recent = [len(partitions)] * len(partitions), dict[int, int]()
@@ -276,7 +277,7 @@ def test_partitions_beyond_a_count_one_visit_at_a_time(partitions: list[int], li
     assert beyond_count(np.array(partitions, np.int64), limit).tolist() == ends
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, database=None)
+@settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
 @given(visits, st.integers(1, 4))
 def test_with_one_row_each_a_limit_on_rows_is_one_on_partitions(partitions: list[int], limit: int) -> None:
     names = np.array(partitions, np.int64)
@@ -291,7 +292,7 @@ def test_with_one_row_each_a_limit_on_rows_is_one_on_partitions(partitions: list
     assert beyond_rows(names, none, killers, victims, limit).tolist() == beyond_count(names, limit).tolist()
 
 
-@settings(derandomize=True, max_examples=100, deadline=None, database=None)
+@settings(derandomize=True, max_examples=examples(100), deadline=None, database=None)
 @given(visits, st.data())
 def test_what_a_visit_brought_lasts_until_the_next_end_of_its_partition(partitions: list[int], data: Any) -> None:
     size = len(partitions)
@@ -300,7 +301,7 @@ def test_what_a_visit_brought_lasts_until_the_next_end_of_its_partition(partitio
     assert lasting(np.array(partitions, np.int64), np.array(ends, np.int64)).tolist() == expected
 
 
-@settings(derandomize=True, max_examples=200, deadline=None, database=None)
+@settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.data())
 def test_the_first_value_above_a_bound(values: list[int], data: Any) -> None:
     size = len(values)

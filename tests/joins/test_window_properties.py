@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
 from watersmeet.joins import window_meet, window_state
@@ -21,7 +22,7 @@ from watersmeet.testing.store import MemoryStore
 
 quick = settings(
     derandomize=True,
-    max_examples=80,
+    max_examples=examples(80),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
@@ -77,7 +78,7 @@ def kernel_rows(join: WindowJoin, batches: list[Batch]) -> tuple[list[tuple[Any,
     return [row for emission in emissions for row in emitted(emission)], alone
 
 
-@settings(quick, max_examples=250)
+@settings(quick, max_examples=examples(250))
 @given(st.data())
 def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
     join = data.draw(joins())
@@ -90,7 +91,7 @@ def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(st.data())
 def test_a_failed_batch_can_be_repeated(data: st.DataObject) -> None:
     join = data.draw(joins())
@@ -120,7 +121,7 @@ def test_a_limit_on_all_rows_fails_or_drops_the_oldest(data: st.DataObject) -> N
         assert sum(step.state) <= (join.max_rows or 0)
 
 
-@settings(quick, max_examples=60)
+@settings(quick, max_examples=examples(60))
 @given(st.data())
 def test_with_a_declared_order_the_result_does_not_depend_on_cuts(data: st.DataObject) -> None:
     join = data.draw(joins(ordered=True, clocks=False))
@@ -149,7 +150,7 @@ def by_key(sequence: list[tuple[int, dict[str, Any]]]) -> list[list[tuple[int, d
     return [[(p, r) for p, r in sequence if (r[f"{'lr'[p]}.k"] or 0) % 2 == shard] for shard in (0, 1)]
 
 
-@settings(quick, max_examples=30)
+@settings(quick, max_examples=examples(30))
 @given(st.data())
 def test_runs_stay_few_and_nothing_but_the_windows_is_stored(data: st.DataObject) -> None:
     join = data.draw(joins())

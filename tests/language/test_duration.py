@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.duration import CalendarDurationError, format_duration, parse_duration
 
@@ -82,6 +83,6 @@ def test_a_duration_for_people(micros: int, text: str):
 
 
 @given(st.integers(min_value=0, max_value=10**15))
-@settings(derandomize=True, max_examples=100)
+@settings(derandomize=True, max_examples=examples(100))
 def test_what_is_written_for_people_reads_back(micros: int):
     assert parse_duration(format_duration(micros).replace("µs", "us")) == micros

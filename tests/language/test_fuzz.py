@@ -7,6 +7,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_expression, read_script
@@ -44,7 +45,9 @@ DISTINCT GROUP BY LATERAL UNION VALUES DIV EXISTS ( ) [ ] < > <= >= <> <=> = == 
 -> => @ $ ? { } # /*c*/ /*+ */ /* ' ` " é 😀
 """
 WORDS = [*TOKENS.split(), "--c\n", "\n", "\\", "\x00"]
-FUZZ = settings(derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FUZZ = settings(
+    derandomize=True, max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def expressions(relation: Relation) -> list[Expr]:

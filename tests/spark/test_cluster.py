@@ -23,7 +23,7 @@ from watersmeet.spark.run import run_script
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
-CONF = QUICK | DRIVER
+CONF = QUICK | DRIVER | {"spark.executor.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]}
 
 BARE = """\
 import os, sys
@@ -74,11 +74,11 @@ def test_a_script_runs_on_a_cluster_as_in_local_mode(spark: SparkSession, cluste
     here, there = make_project(tmp_path / "here", orders=400), make_project(tmp_path / "there", orders=400)
     run(there, cluster.master, {**CONF, "spark.submit.pyFiles": str(cluster.package)})
     script = resolve_paths(read_script(here.read_text(), here.name), here.parent)
-    run_script(script, spark=spark, storage=here.parent / "storage", trigger="end")
+    run_script(script, spark=spark, storage=here.parent / "storage", trigger="available_now")
     found, expected = rows(there.parent / "joined"), rows(here.parent / "joined")
     assert found == expected
     alone = [row for row in found if row[-1] is None]
-    assert found.total() == 400 and 100 < len(alone) < 200
+    assert 390 < found.total() <= 400 and 100 < len(alone) < 200
 
 
 def test_the_python_call_runs_on_what_was_shipped(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
@@ -91,4 +91,4 @@ def test_the_python_call_runs_on_what_was_shipped(spark: SparkSession, cluster: 
     assert told["after"] and all(file.endswith("watersmeet.zip/watersmeet/__init__.py") for file in told["after"])
     join_streams(spark, tmp_path / "data", tmp_path / "here")
     found = rows(tmp_path / "in_python")
-    assert found == rows(tmp_path / "here") and found.total() > 300
+    assert found == rows(tmp_path / "here") and found.total() > 390

@@ -12,8 +12,10 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
+from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
+from watersmeet.spark.build import source_of
 from watersmeet.spark.run import run_script
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ CREATE STREAM a (t BIGINT, v STRING, WATERMARK FOR t AS t - 0) USING json OPTION
 CREATE STREAM b (t BIGINT, w STRING, WATERMARK FOR t AS t - 0) USING json OPTIONS (path '{folder}/b');
 CREATE SINK o1 USING json OPTIONS (path '{folder}/o1');
 CREATE SINK o2 USING json OPTIONS (path '{folder}/o2');
-SELECT STREAM a.t AS t FROM a SYNC JOIN b WHERE a.t < 9 PORTS INTO o1, o2;
+SELECT STREAM * FROM a SYNC JOIN b WHERE a.t < 9 PORTS INTO o1, o2;
 """
 
 
@@ -146,3 +148,16 @@ def test_a_sync_join_has_two_ports(spark: SparkSession) -> None:
     with pytest.raises(WatersmeetError) as caught:
         ws.sync_join(frame(spark, "t BIGINT", (1,)), time="t")
     assert caught.value.getCondition() == "WRONG_ARGUMENT"
+
+
+def test_no_port_takes_the_name_of_another(spark: SparkSession) -> None:
+    one = frame(spark, "t BIGINT", (1,))
+    with pytest.raises(WatersmeetError) as caught:
+        ws.sync_join(one, one, i1=one, time="t")
+    assert caught.value.getCondition() == "WRONG_ARGUMENT"
+
+
+def test_a_lag_without_a_time_is_that_of_the_watermark(spark: SparkSession) -> None:
+    side = spark.readStream.format("rate").load().withWatermark("timestamp", "5 seconds")
+    (watermark,) = source_of("side", side, lag=Amount(7_000_000, is_interval=True)).watermarks
+    assert watermark.lag.value == 7_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,6 +123,8 @@ def test_padding_in_python(spark: SparkSession) -> None:
     windows = {"left_window": "COUNT 9", "right_window": "COUNT 0"}
     found = ws.window_join(left, right, on="k", how="right", left_pad={"v": "it's"}, **windows)
     assert sorted(map(tuple, found.select("v", "w").collect())) == [("b", 20.5), ("it's", 40.5)]
+    endless = ws.window_join(right, left, on="k", how="right", left_pad={"w": float("-inf")}, **windows)
+    assert sorted(map(tuple, endless.select("w", "v").collect())) == [(-inf, "a"), (-inf, "c"), (20.5, "b")]
     zeros = ws.window_join(left, right, "left.k = right.k", how="right", left_pad="zeros", **windows)
     assert sorted(map(tuple, zeros.collect())) == [(0, "", 4, 40.5), (2, "b", 2, 20.5)]
 

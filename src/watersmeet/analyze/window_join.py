@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from watersmeet.analyze.column_types import class_of, type_of
-from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import family_of, is_sound
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.values import check_values, declared_values
@@ -135,7 +135,10 @@ def _check_order(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
     if (first is None) != (second is None):
         ordered, other = names if second is None else names[::-1]
         reason = f"{ordered} declares one, {other} does not"
-        hint = f"end the declaration of {other} with `ORDER BY column` as well, or leave it out in both."
+        parts = [part.name for part in sides[0 if first is None else 1].parts]
+        # A union has the order that all of its parts have.
+        declared = f"the declarations of {listed(parts)} with the same" if parts else f"the declaration of {other} with"
+        hint = f"end {declared} `ORDER BY column` as well, or leave it out in both."
         cause = f"{other} has no ORDER BY"
         yield draft.refusal("WRONG_ORDER", join.span, what=what, reason=reason, cause=cause, hint=hint)
 

@@ -214,8 +214,8 @@ class AsofBatch:
         entries = (self.open.close(), tuple(self.versions.entries))
         directory = Directory(entries, self.after.received, watermarks, self.active, self.directory.owner)
         self.store.put(DIRECTORY, directory.to_bytes())
-        numbers = {name: (values[LEFT], values[RIGHT]) for name, values in self.counts.items()}
-        report = Report(matched=self.matches, state=state, watermarks=watermarks, **numbers)
+        rows, late, padded, dropped = (tuple(values) for values in self.counts.values())
+        report = Report(rows, late, self.matches, padded, state, dropped, watermarks)
         return Emission(tuple(self.out), tuple(self.late), report)
 
     def watermarks(self) -> dict[str, int]:

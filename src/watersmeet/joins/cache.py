@@ -35,31 +35,39 @@ class RunCache:
         elif self.folder is not None:
             found = _mapped(_path(self.folder, owner, name))
             if found is not None:
-                self.runs[owner, name] = found
+                self._hold(owner, name, found)
         return found
 
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Keep a run at hand."""
         if self.folder is None:
-            self.runs[owner, name] = run
-            self.size += run.nbytes
-            while self.size > self.budget and self.runs:
-                self.drop(*next(iter(self.runs)))
+            self._hold(owner, name, run)
             return
         path = _path(self.folder, owner, name)
         _write(path, run)
         mapped = _mapped(path)
         if mapped is not None:
-            self.runs[owner, name] = mapped
+            self._hold(owner, name, mapped)
         self._make_room(path)
 
     def drop(self, owner: str, name: str) -> None:
-        """Forget a run."""
-        found = self.runs.pop((owner, name), None)
+        """Forget a run, in the folder too."""
+        self._let_go(owner, name)
         if self.folder is not None:
             with suppress(OSError):
                 _path(self.folder, owner, name).unlink()
-        elif found is not None:
+
+    def _hold(self, owner: str, name: str, run: pa.RecordBatch) -> None:
+        """Hold a run in this process, and let go of those used longest ago, as runs of queries that have ended."""
+        self._let_go(owner, name)
+        self.runs[owner, name] = run
+        self.size += run.nbytes
+        while self.size > self.budget and self.runs:
+            self._let_go(*next(iter(self.runs)))
+
+    def _let_go(self, owner: str, name: str) -> None:
+        found = self.runs.pop((owner, name), None)
+        if found is not None:
             self.size -= found.nbytes
 
     def retain(self, owner: str, names: frozenset[str]) -> None:
@@ -69,6 +77,7 @@ class RunCache:
             known |= {path.stem for path in _files(self.folder / owner)}
         for name in known - names:
             self.drop(owner, name)
+            self._clear(owner, name)
 
     def _make_room(self, newest: Path) -> None:
         """Remove the oldest files until the rest fits: they are the nearest to the end of their lives."""
@@ -85,7 +94,15 @@ class RunCache:
             if excess <= 0 or path == newest:
                 return
             self.drop(path.parent.name, path.stem)
+            self._clear(path.parent.name, path.stem)
             excess -= size
+
+    def _clear(self, owner: str, name: str) -> None:
+        """Remove what a worker that was ended while it wrote a run has left; one that still writes it goes without."""
+        if self.folder is not None:
+            for path in (self.folder / owner).glob(f"{name}.*"):
+                with suppress(OSError):
+                    path.unlink()
 
 
 def _path(folder: Path, owner: str, name: str) -> Path:

@@ -93,6 +93,7 @@ class IntervalBatch:
         self.late: list[tuple[int, pa.Table]] = []
         self.counts = {"rows": [0, 0], "late": [0, 0], "padded": [0, 0], "state": [0, 0], "dropped": [0, 0]}
         self.matches = 0
+        self.written = 0
         self.kept: dict[str, int] = {}
 
     def admit(self, port: int, table: pa.Table) -> None:
@@ -195,6 +196,7 @@ class IntervalBatch:
             return []
         entry = Entry.of(held.rows)
         put_run(self.store, self.owner, entry, held.rows, held.matched)
+        self.written += len(held.rows)
         self.touched[entry.name] = _Held(held.rows, held.matched)
         return [entry]
 
@@ -264,6 +266,7 @@ class IntervalBatch:
             rows = rows.where(alive)
             one = Entry.of(rows)
             put_run(self.store, self.owner, one, rows, matched)
+            self.written += len(rows)
             for entry in group:
                 remove_run(self.store, self.owner, entry, flagged=matched is not None)
             entries = [
@@ -281,7 +284,7 @@ class IntervalBatch:
             DIRECTORY, Directory(entries, self.after.received, watermarks, self.active, self.owner).to_bytes()
         )
         numbers = {name: (values[LEFT], values[RIGHT]) for name, values in self.counts.items()}
-        report = Report(matched=self.matches, watermarks=watermarks, **numbers)
+        report = Report(matched=self.matches, watermarks=watermarks, written=self.written, **numbers)
         return Emission(tuple(self.out), tuple(self.late), report)
 
     def held(self, port: int, entry: Entry) -> _Held:

@@ -122,12 +122,15 @@ def hear(
     bounds: Sequence[Postpone],
     received: Marks,
     active: Marks,
+    *,
+    slowest: bool = False,
 ) -> tuple[Marks, Marks]:
     """The marks of a batch with those that follow from them, and when each column was last heard of.
 
     A column that several sources feed is as far as the slowest of its parts, once all have been heard of. What has been
     silent for its idle time by the wall clock no longer holds anything back: a part follows the other parts, a column
-    the columns that wait for it. Such a mark is one like any other: what comes later and is older is late.
+    the columns that wait for it: the latest of them, or the ``slowest`` that is not silent itself, where they also wait
+    for each other. Such a mark is one like any other: what comes later and is older is late.
 
     >>> hear({"a": 5}, [("u", ("a", "b"))], [], [], {"b": 3}, {})
     ({'a': 5, 'u': 3}, {})
@@ -140,10 +143,12 @@ def hear(
             _follow(out, part, [other for other in parts if other != part], received)
         latest = [_latest(out, part, received) for part in parts]
         if None not in latest:
-            slowest = min(mark for mark in latest if mark is not None)
-            out[column] = max(slowest, out.get(column, slowest))
+            earliest = min(mark for mark in latest if mark is not None)
+            out[column] = max(earliest, out.get(column, earliest))
     for column in (column for column, _ in idle if column in silent):
-        _follow(out, column, [bound.column for bound in bounds if bound.other == column], received)
+        others = [bound.column for bound in bounds if bound.other == column]
+        awake = [other for other in others if other not in silent] if slowest else []
+        _follow(out, column, awake or others, received, slowest=bool(awake))
     return out, heard
 
 
@@ -165,10 +170,12 @@ def _silent(now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], a
     return {column for column, after in idle if column not in fresh and clock - heard[column] >= after}, heard
 
 
-def _follow(out: dict[str, int], column: str, others: Sequence[str], received: Marks) -> None:
-    marks = [mark for mark in (_latest(out, other, received) for other in others) if mark is not None]
-    if marks:
-        out[column] = max(*marks, out.get(column, marks[0]))
+def _follow(out: dict[str, int], column: str, others: Sequence[str], received: Marks, *, slowest: bool = False) -> None:
+    latest = [_latest(out, other, received) for other in others]
+    marks = [mark for mark in latest if mark is not None]
+    if marks and not (slowest and None in latest):
+        mark = min(marks) if slowest else max(marks)
+        out[column] = max(mark, out.get(column, mark))
 
 
 def _latest(marks: Marks, column: str, received: Marks) -> int | None:

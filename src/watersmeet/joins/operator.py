@@ -69,6 +69,7 @@ class Report:
     - ``padded``: rows that died alone and came out, padded or to an output of their own
     - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
     - ``partitions``: partitions that the windows have now; nothing for other families
+    - ``written``: rows that were written to the state, new ones and those of merged runs
     """
 
     rows: tuple[int, ...] = (0, 0)
@@ -79,6 +80,7 @@ class Report:
     dropped: tuple[int, ...] = (0, 0)
     watermarks: Marks = field(default_factory=dict[str, int])
     partitions: tuple[int, ...] = ()
+    written: int = 0
 
 
 @dataclass(frozen=True)

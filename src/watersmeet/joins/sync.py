@@ -86,7 +86,7 @@ class SyncJoin:
         """Process one batch of one shard (see the module's definition)."""
         directory = Directory.from_bytes(store.get(DIRECTORY), 2 * len(self.ports))
         before = Watermarks.of(directory.received, ())
-        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active)
+        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active, slowest=True)
         batch = SyncBatch(self, store, directory, before, before.folded(heard, ()), active)
         for port in sorted(arrivals):
             batch.admit(port, arrivals[port])
@@ -141,7 +141,7 @@ class SyncJoin:
 
     @cached_property
     def waits(self) -> tuple[Bound, ...]:
-        """Which column waits for which: each for all others. An idle one follows those that wait for it."""
+        """Which column waits for which: each for all others. An idle one follows the slowest that is not idle."""
         return tuple(Bound(one, other, 0) for one, other in permutations(self.times, 2))
 
     @cached_property

@@ -199,9 +199,8 @@ class SyncBatch:
         entries = tuple(timeline.close() for timeline in (*self.waiting, *self.seen))
         directory = Directory(entries, received, watermarks, self.active, self.directory.owner)
         self.store.put(DIRECTORY, directory.to_bytes())
-        numbers = {name: tuple(values) for name, values in self.counts.items()}
-        nothing = (0,) * len(self.join.ports)
-        report = Report(matched=self.matches, padded=nothing, state=state, watermarks=watermarks, **numbers)
+        rows, late, dropped = (tuple(self.counts[name]) for name in ("rows", "late", "dropped"))
+        report = Report(rows, late, self.matches, (0,) * len(self.join.ports), state, dropped, watermarks)
         return Emission(tuple(self.out), tuple(self.late), report)
 
     def times(self, port: int, rows: Rows) -> Ints:

@@ -86,7 +86,9 @@ class SyncReference:
     def _hear(self, marks: Marks) -> None:
         """Fold the marks in: a mark never falls. What follows from unions and idleness is defined in `marks.hear`."""
         join = self.join
-        heard, self._active = hear(marks, join.unions, join.idle, join.waits, self._received, self._active)
+        heard, self._active = hear(
+            marks, join.unions, join.idle, join.waits, self._received, self._active, slowest=True
+        )
         for name, mark in heard.items():
             if name != NOW:
                 self._received[name] = max(mark, self._received.get(name, mark))

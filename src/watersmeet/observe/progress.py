@@ -20,7 +20,8 @@ JOIN = "watersmeet:"
 class Progress:
     """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
 
-    ``partitions``: how many partitions each side's window has now; nothing but for window joins.
+    ``written``: rows written to the state, those of merged runs too. ``partitions``: how many partitions each side's
+    window has now; nothing but for window joins.
     """
 
     query: str
@@ -34,6 +35,7 @@ class Progress:
     watermarks: Mapping[str, str] = field(default_factory=dict[str, str])
     seconds: float = 0.0
     dropped: int = 0
+    written: int = 0
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -58,6 +60,7 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
         padded=total("padded"),
         late=total("late"),
         dropped=total("dropped"),
+        written=total("written"),
         state_rows=total("state"),
         partitions=_partitions(joins),
         watermarks={column: mark_in_words(mark, is_temporal=column in temporal) for column, mark in watermarks.items()},
@@ -100,5 +103,9 @@ def mark_in_words(mark: int, *, is_temporal: bool) -> str:
 
 
 def _numbers(values: Any) -> Mapping[str, Any]:
-    """The numbers of an observation, which is a row of Spark's."""
-    return cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
+    """The numbers of an observation, which is a row of Spark's; through Spark Connect, its values beside its schema."""
+    found = cast("Mapping[str, Any]", values if isinstance(values, Mapping) else values.asDict())
+    if set(found) != {"values", "schema"}:
+        return found
+    names = [field["name"] for field in found["schema"]["fields"]]
+    return dict(zip(names, found["values"], strict=True))

@@ -8,7 +8,7 @@ from typing import cast
 from watersmeet.joins.condition import Condition
 from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route
+from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual
 from watersmeet.physical.types import Types
 from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedWindow, AnalyzedWindowJoin, Padding
@@ -88,12 +88,20 @@ def _port(
     # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
     position = (POSITION,) if join.punctuated and not ordered else ()
     plan = replace(plan, shard_by=shard_by, position=POSITION if position else None)
+    plan = plan if plan.names else _counted(plan, scan)
     read = tuple(name for name in plan.names if name in mentioned(condition))
     side = WindowSide(
         shown, window, next(iter(ordered + position), None), keys.names(port), plan.code, keys.exact, plan.dead, read,
         unmatched,
     )  # fmt: skip
     return plan, side
+
+
+def _counted(plan: PortPlan, scan: AnalyzedScan) -> PortPlan:
+    """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
+    assert isinstance(plan.input, ScanPlan)
+    columns = plan.input.columns or (scan.source.fields[0].name,)
+    return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
 
 
 def _window(window: AnalyzedWindow, port: int, operands: Operands) -> WindowSpec:

@@ -85,6 +85,8 @@ def source_of(
         # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
         spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)
         found = {spelled: lag or found.get(spelled) or Amount(0, is_interval=_is_temporal(fields, spelled))}
+    elif lag is not None:
+        found = dict.fromkeys(found, lag)
     return Source(name, fields, tuple(Watermark(column, amount, idle=idle) for column, amount in found.items()))
 
 

@@ -277,7 +277,7 @@ def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[
 
 def _observed(met: DataFrame, plan: JoinPlan) -> DataFrame:
     """The records with their numbers put together per batch, for the progress of the query."""
-    numbers = [F.sum("matched").alias("matched")]
+    numbers = [F.sum(name).alias(name) for name in ("matched", "written")]
     for name in NUMBERS:
         for port, side in enumerate(port_names(len(plan.ports))):
             fold = F.max if name == "partitions" and not is_partitioned(plan, port) else F.sum

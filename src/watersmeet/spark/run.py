@@ -173,7 +173,7 @@ def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> 
     try:
         # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
         with unlogged():
-            spark.readStream.format(sink.format).load()
+            _ = spark.readStream.format(sink.format).load().isStreaming
     except Exception as error:
         if is_unknown_format(error) and sink.format != "memory":
             hint = did_you_mean(sink.format, FORMATS)
@@ -253,7 +253,9 @@ def _report(
 ) -> None:
     for i, (mine, query) in enumerate(zip(prepared, queries, strict=True)):
         for reported in _progress(query):
-            if reported["batchId"] > seen[i] and reported["numInputRows"] > 0:
+            # Through Spark Connect, only the sources tell how many rows came in.
+            came = any(source["numInputRows"] for source in reported["sources"])
+            if reported["batchId"] > seen[i] and came:
                 seen[i] = reported["batchId"]
                 on_progress(progress_of(mine.name, reported, mine.temporal))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
@@ -61,14 +61,16 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
     place = script.place(source.span)
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
-    _check_path(script, source)
+    if not is_remote():
+        # A Connect server has files of its own and says itself which are missing.
+        _check_path(script, source)
     options = {key: value for key, value in source.options.items() if key.lower() != VALUE_FORMAT}
     decoded = {key.lower(): value for key, value in source.options.items()}.get(VALUE_FORMAT)
     try:
         with unlogged():
             if decoded is None:
-                return _select(_load(spark, source, options), source)
-            return _decoded(script, source, _load(spark, source, options, as_declared=False), decoded)
+                return _analysed(_select(_load(spark, source, options), source))
+            return _analysed(_decoded(script, source, _load(spark, source, options, as_declared=False), decoded))
     except WatersmeetError:
         raise
     except Exception as error:
@@ -98,11 +100,17 @@ def _load(spark: SparkSession, source: Source, options: Mapping[str, str], *, as
     if not as_declared:
         return reader.load()
     try:
-        return reader.schema(ddl(source)).load()
+        return _analysed(reader.schema(ddl(source)).load())
     except (AnalysisException, PySparkException) as error:
         if "schema" not in str(error).lower() or "user-specified" not in str(error).lower():
             raise
         return spark.readStream.format(str(source.format)).options(**options).load()
+
+
+def _analysed(frame: DataFrame) -> DataFrame:
+    """The frame, once Spark has found nothing wrong with it: a Connect server looks when it is first asked about it."""
+    _ = frame.schema
+    return frame
 
 
 def _select(frame: DataFrame, source: Source) -> DataFrame:
@@ -159,5 +167,7 @@ def _refusal(script: Script, format_: str, source: Source, error: Exception) -> 
     if is_unknown_format(error):
         hint = f"{did_you_mean(format_, FORMATS)} A format of another package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
+    if "PATH_NOT_FOUND" in str(error):
+        return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
     hint = "correct the options; they are Spark's own for this format."
     return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
 """The numbers of a step that there are per port."""
 MET_DDL = (
-    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, "
+    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, "
     + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
     + ", watermarks STRING"
 )
@@ -144,8 +144,9 @@ class ShardProcessor(StatefulProcessor):
         """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
         try:
             for piece in self._pieces(store, arrivals, marks):
-                if isinstance(piece, pa.Table):
-                    yield _records([{"kind": ROWS, "blob": _blob(piece)}])
+                if not isinstance(piece, Emission):
+                    if piece.num_rows:
+                        yield _records([{"kind": ROWS, "blob": _blob(piece)}])
                     continue
                 before.append(piece.report)
                 report = [{"kind": REPORT} | _numbers(_added(before), counted)] if last else []
@@ -224,12 +225,13 @@ class _Waiting:
 
 
 def _emitted(emission: Emission, counted: frozenset[int]) -> Iterator[dict[str, Any]]:
-    for table in emission.rows:
+    """What an emission hands out besides its numbers; tables without rows are nothing."""
+    for table in (table for table in emission.rows if table.num_rows):
         yield {"kind": ROWS, "blob": _blob(table)}
     for port, table in emission.late:
-        if port in counted:
+        if port in counted and table.num_rows:
             yield {"kind": LATE, "port": port, "blob": _blob(table)}
-    for port, table in emission.unmatched:
+    for port, table in ((port, table) for port, table in emission.unmatched if table.num_rows):
         yield {"kind": UNMATCHED, "port": port, "blob": _blob(table)}
 
 
@@ -244,12 +246,14 @@ def _added(reports: list[Report]) -> Report:
     last = reports[-1]
     counted = ("rows", "late", "padded", "dropped")
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
-    return replace(last, matched=sum(report.matched for report in reports), **sums)
+    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    return replace(last, **whole, **sums)
 
 
 def _numbers(report: Report, counted: frozenset[int]) -> dict[str, object]:
     """The numbers of a step; those of ports that another shard counts are left to it."""
-    numbers: dict[str, object] = {"matched": report.matched, "watermarks": json.dumps(dict(report.watermarks))}
+    numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
+    numbers["watermarks"] = json.dumps(dict(report.watermarks))
     for name in NUMBERS:
         values: tuple[int, ...] = getattr(report, name)
         numbers[name] = [value if port in counted else 0 for port, value in enumerate(values)]
