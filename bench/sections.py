@@ -132,17 +132,16 @@ def growth(bench: Bench, workload: Workload) -> list[Measured]:
 
 
 def _growth_runs(workload: Workload) -> Iterator[tuple[str, int, Run]]:
-    quarter = replace(workload, rows=workload.rows // 4, batches=workload.batches // 2)
+    part = replace(workload, rows=workload.rows // 8, batches=workload.batches // 2)
     for shards in (1, 2, 4, 16):
-        yield "shards", shards, Run("watersmeet", quarter, shards=shards)
+        yield "shards", shards, Run("watersmeet", part, shards=shards)
     for contender in ("watersmeet", MEMORY):
-        for within in (60, 240, 960):
-            pairs = replace(quarter, shape="pairs", within=within, batches=20)
-            yield "state", within, Run(contender, pairs)
+        for within in (60, 960):
+            yield "state", within, Run(contender, replace(part, shape="pairs", within=within, batches=12))
         for rows in (workload.rows // 400, workload.rows // 80, workload.rows // 20):
-            yield "batch", rows, Run(contender, replace(quarter, rows=rows * 8, batches=8))
+            yield "batch", rows, Run(contender, replace(part, rows=rows * 6, batches=6))
         for keys in (1_000, 1_000_000):
-            yield "keys", keys, Run(contender, replace(quarter, keys=keys, within=10))
+            yield "keys", keys, Run(contender, replace(part, keys=keys, within=10))
 
 
 SECTIONS: dict[str, Section] = {

@@ -6,6 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no reason to fail.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 QUICK = {
     "spark.sql.shuffle.partitions": "2",

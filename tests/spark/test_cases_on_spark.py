@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-AT_ONCE = 4
+AT_ONCE = 3
 CASES = [read_case(path) for path in sorted((Path(__file__).parents[1] / "cases").glob("*.yaml"))]
 
 

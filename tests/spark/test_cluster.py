@@ -20,12 +20,12 @@ from watersmeet.language import read_script
 from watersmeet.project import resolve_paths
 from watersmeet.spark.run import run_script
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 CONF = QUICK | DRIVER | {"spark.executor.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]}
 
-BARE = """\
+HIDE = """\
 import os, sys
 sys.path[:] = [part for part in sys.path if not os.path.isdir(os.path.join(part, "watersmeet"))]
 """
@@ -60,13 +60,19 @@ class Running:
     package: Path
 
 
+def hiding_package(folder: Path) -> Path:
+    """A folder that, on the PYTHONPATH of an interpreter, keeps it from seeing the installed package."""
+    made = folder / "hiding"
+    made.mkdir()
+    (made / "sitecustomize.py").write_text(HIDE)
+    return made
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A master and two workers whose executors do not see the installed package."""
     folder = tmp_path_factory.mktemp("cluster")
-    (folder / "bare").mkdir()
-    (folder / "bare" / "sitecustomize.py").write_text(BARE)
-    with standalone_cluster(folder / "spark", environ={"PYTHONPATH": str(folder / "bare")}) as master:
+    with standalone_cluster(folder / "spark", environ={"PYTHONPATH": str(hiding_package(folder))}) as master:
         yield Running(master, package_zip(folder / "watersmeet.zip"))
 
 
@@ -84,7 +90,7 @@ def test_a_script_runs_on_a_cluster_as_in_local_mode(spark: SparkSession, cluste
 def test_the_python_call_runs_on_what_was_shipped(spark: SparkSession, cluster: Running, tmp_path: Path) -> None:
     make_project(tmp_path, orders=400)
     command = [sys.executable, "-c", PROGRAM, cluster.master, json.dumps(CONF), str(cluster.package), str(tmp_path)]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert said.returncode == 0, said.stderr
     told = json.loads(said.stdout)
     assert "No module named 'watersmeet'" in told["before"]

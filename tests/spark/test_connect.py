@@ -17,17 +17,12 @@ from examples.cluster.job import join_streams
 from examples.cluster.standalone import DRIVER, HOST, free_ports, package_zip, spark_class, spark_environment, stop
 from pyspark.sql import SparkSession
 from tests.conftest import QUICK
+from tests.spark.test_cluster import hiding_package
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
-
-BARE = """\
-import os, sys
-sys.path[:] = [part for part in sys.path if not os.path.isdir(os.path.join(part, "watersmeet"))]
-"""
-"""What an interpreter runs first that shall not see the installed package."""
 
 PROGRAM = """
 import sys
@@ -47,8 +42,6 @@ spark.stop()
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server on this machine whose workers have the package from an archive."""
     folder = tmp_path_factory.mktemp("connect")
-    (folder / "bare").mkdir()
-    (folder / "bare" / "sitecustomize.py").write_text(BARE)
     (port,) = free_ports(1)
     conf = QUICK | DRIVER
     conf |= {"spark.connect.grpc.binding.address": HOST, "spark.connect.grpc.binding.port": str(port)}
@@ -56,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [spark_class(), "org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"]
     command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    path = os.pathsep.join(map(str, (folder / "bare", package_zip(folder / "watersmeet.zip"))))
+    path = os.pathsep.join(map(str, (hiding_package(folder), package_zip(folder / "watersmeet.zip"))))
     environ = spark_environment(folder) | {"PYTHONPATH": path, "SPARK_DAEMON_MEMORY": "1g"}
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -84,13 +77,13 @@ def wait_until_listening(port: int, process: subprocess.Popen[bytes], log: Path)
 
 def command(server: str, script: Path, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = ["run", str(script), "--remote", server, "--format", "json", *options]
-    return subprocess.run([WATERSMEET, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=150)
+    return subprocess.run([WATERSMEET, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=200)
 
 
 def test_the_python_call_gives_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
     make_project(tmp_path, orders=400)
     said = subprocess.run(
-        [sys.executable, "-c", PROGRAM, server, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=150
+        [sys.executable, "-c", PROGRAM, server, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=200
     )
     assert said.returncode == 0, said.stderr[-3000:]
     kind, *files = said.stdout.split()

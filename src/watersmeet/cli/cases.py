@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Verdict = Literal["passed", "failed", "not run", "unreadable"]
 """``not run``: only Spark could evaluate the case's SQL, and it was not to run on Spark."""
 
-AT_ONCE = 4
+AT_ONCE = 3
 """How many cases run on Spark at a time: a batch of few rows is mostly waiting."""
 
 EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unreadable": 2}

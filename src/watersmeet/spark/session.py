@@ -36,6 +36,8 @@ LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 """What a session on this machine alone is set to besides: it listens to nobody else."""
 
