@@ -16,6 +16,7 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     figure, panels = plt.subplots(1, len(AXES), figsize=(15, 3.8), layout="constrained", sharey=True)
     for panel, (axis, label) in zip(panels, AXES.items(), strict=True):
@@ -27,8 +28,9 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
                 panel.plot(across, speeds, marker="o", label=name, color=COLOURS[contender])
         panel.set_xscale("log", base=2 if axis == "shards" else 10)
         panel.set_xlabel(label)
-        panel.set_ylim(bottom=0)
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.grid(visible=True, alpha=0.3)
+    panels[0].set_ylim(0, 1.05 * max(m["rows_per_second"] for m in measured) / 1000)
     panels[0].set_ylabel("thousand rows per second")
     panels[1].legend(loc="best", fontsize="small")
     figure.suptitle("Interval join, two cores, steady state: throughput as things grow")
