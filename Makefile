@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests bench soak lock clean
+.PHONY: help install demo test check check-types check-tests bench cases soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ check-tests:
 
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
 	$(BIN)/python -m bench
+
+cases: install ## all cases on Spark, of which `make test` runs some
+	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py
 
 soak: install ## an hour of event time: state and memory must stay flat
 	$(BIN)/python -m bench.soak

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -79,14 +80,55 @@ def main(run: Run, folder: Path) -> dict[str, Any]:
     spark = session("local[2]", conf=_conf(run), log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
     if run.start:
         return _first_results(spark, run, folder)
+    if run.contender == "spark-rejoin":
+        return _rejoined(spark, run, folder)
     started = time.perf_counter()
     query = _writer(spark, run, folder).start()
     query.awaitTermination()
     return _measured(run, time.perf_counter() - started, list(query.recentProgress))
 
 
+def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
+    """What Spark takes to join two tables anew after every batch of updates: the latest row per key, then the join."""
+    millis: list[int] = []
+    counted = 0
+    loads = run.workload.batches
+    for batch in range(loads, loads + run.workload.small_batches):
+        sides: list[DataFrame] = []
+        for side in ("left", "right"):
+            read = [
+                spark.read.parquet(str(folder / side / f"{n:05}.parquet")).withColumn("n", F.lit(n))
+                for n in range(batch + 1)
+            ]
+            latest = (
+                reduce(DataFrame.unionAll, read).groupBy("id").agg(F.max_by(F.struct("ts", "amount"), "n").alias(side))
+            )
+            sides.append(latest)
+        started = time.perf_counter()
+        counted = sides[0].join(sides[1], "id").select("id", "left.*", "right.*").count()
+        millis.append(round(1000 * (time.perf_counter() - started)))
+    steady = millis[len(millis) // 4 :]
+    return _numbers(run, steady, counted) | {"whole_run_seconds": round(sum(millis) / 1000, 1)}
+
+
+def _numbers(run: Run, millis: list[int], results: int) -> dict[str, Any]:
+    """What is told of batches that took so long."""
+    rows = run.workload.small_rows * len(millis)
+    return {
+        "contender": run.contender,
+        "steady_batches": len(millis),
+        "results": results,
+        "rows_per_second": round(rows / sum(millis) * 1000),
+        "seconds_per_batch": round(sum(millis) / len(millis) / 1000, 3),
+        "median": round(median(millis) / 1000, 3),
+        "p99": round(sorted(millis)[len(millis) * 99 // 100] / 1000, 3),
+        "state_rows": 0,
+    }
+
+
 def _writer(spark: SparkSession, run: Run, folder: Path) -> DataStreamWriter:
-    result = _query(spark, run, folder).observe("result", F.count(F.lit(1)).alias("rows"))
+    count = F.count(F.lit(1)) if run.contender != "watersmeet-tables" else F.sum(F.expr("IF(_change = '+', 1, -1)"))
+    result = _query(spark, run, folder).observe("result", count.alias("rows"))
     checkpoint = tempfile.mkdtemp(prefix="watersmeet-bench-")
     atexit.register(shutil.rmtree, checkpoint, ignore_errors=True)
     writer = result.writeStream.format("noop").option("checkpointLocation", checkpoint)
@@ -128,7 +170,7 @@ def _stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     """The contender's query; ``watersmeet`` and the floor read as a script does, ``-frames`` like Spark's own join."""
-    if run.contender in ("watersmeet", "watersmeet-window", "floor"):
+    if run.contender in ("watersmeet", "watersmeet-window", "watersmeet-tables", "floor"):
         return _of_script(spark, run, folder)
     left, right = (_stream(spark, folder / side) for side in ("left", "right"))
     if run.contender == "watersmeet-frames":
@@ -153,6 +195,14 @@ def _of_script(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
 
 
 def _script(run: Run, folder: Path) -> str:
+    if run.contender == "watersmeet-tables":
+        tables = "".join(
+            f"CREATE TABLE {side}s ({SCHEMA}, PRIMARY KEY (id)) USING parquet"
+            f" OPTIONS (path '{folder / side}', maxFilesPerTrigger '1');"
+            for side in ("left", "right")
+        )
+        columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
+        return f"{tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
     streams = "".join(
         f"CREATE STREAM {side} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
         f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1') ORDER BY ts;"
@@ -209,7 +259,7 @@ def _state_rows(progress: Any) -> int:
 
 def _rows(progress: Any) -> int:
     observed = progress["observedMetrics"].get("result")
-    return 0 if observed is None else int(observed["rows"])
+    return 0 if observed is None else int(observed["rows"] or 0)
 
 
 if __name__ == "__main__":

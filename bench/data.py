@@ -17,10 +17,11 @@ LAG_SECONDS = 10
 START = 1_700_000_000
 SIDES = ("left", "right")
 
-Shape = Literal["uniform", "pairs", "skew", "dense"]
+Shape = Literal["uniform", "pairs", "skew", "dense", "table"]
 """How rows meet. ``uniform``: keys at random. ``pairs``: every key once on each side, its two rows at most half a batch
 apart, so that a longer bound adds state and no result. ``skew``: uniform, but one key has 20 % of all rows, all of them
-on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes again."""
+on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes again. ``table``:
+every key once on each side, as in ``pairs``; the small batches that follow are updates of keys at random."""
 
 ROWS_PER_DENSE_KEY = 100
 HOT_ROWS_OF_THE_LEFT = 0.4
@@ -94,8 +95,12 @@ def _batch(workload: Workload, batch: int, before: int, rows: int, *, is_left: b
 
 
 def _keys(workload: Workload, rng: np.random.Generator, before: int, rows: int, *, is_left: bool) -> np.ndarray:
-    if workload.shape == "pairs":
-        numbers = before + np.arange(rows, dtype=np.uint64)
+    if workload.shape in ("pairs", "table"):
+        loaded = workload.rows // 2 // workload.batches * workload.batches
+        is_update = workload.shape == "table" and before >= loaded
+        numbers = (
+            rng.integers(0, loaded, rows).astype(np.uint64) if is_update else before + np.arange(rows).astype(np.uint64)
+        )
         return ((numbers * np.uint64(SCATTER)) & np.uint64(2**63 - 1)).astype(np.int64)
     if workload.shape == "dense":
         return rng.permutation(before + np.arange(rows)) // ROWS_PER_DENSE_KEY

@@ -123,6 +123,20 @@ def windows(bench: Bench, workload: Workload) -> list[Measured]:
     return [bench.run(Run(contender, rows)) for contender in ("watersmeet", "watersmeet-window")]
 
 
+def tables(bench: Bench, workload: Workload) -> list[Measured]:
+    """Updates of 1 % of two tables that are joined, beside joining them anew; and of tables a tenth as large."""
+    rows = workload.rows // 2
+    large = replace(workload, rows=rows, batches=2, shape="table", small_batches=12, small_rows=rows // 100)
+    small = replace(large, rows=rows // 10)
+    measured = [
+        bench.run(Run("watersmeet-tables", large), f"watersmeet, {rows // 2:,} rows a side"),
+        bench.run(Run("watersmeet-tables", small), f"watersmeet, {rows // 20:,} rows a side"),
+        bench.run(Run("spark-rejoin", large), f"Spark joins anew, {rows // 2:,} rows a side"),
+    ]
+    _agree([measured[0], measured[2]])
+    return measured
+
+
 def growth(bench: Bench, workload: Workload) -> list[Measured]:
     """Throughput against the number of shards, the size of the state, of a batch, and the number of keys."""
     measured: list[Measured] = []
@@ -152,6 +166,7 @@ SECTIONS: dict[str, Section] = {
     "start": start,
     "skew": skew,
     "windows": windows,
+    "tables": tables,
     "growth": growth,
 }
 

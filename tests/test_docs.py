@@ -79,14 +79,14 @@ def test_refused_sql_is_refused(page: Path) -> None:
 def test_python_calls_have_the_arguments_that_are_shown(page: Path) -> None:
     for block in blocks(page, "python"):
         for call in [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Call)]:
-            if ast.unparse(call.func) not in ("ws.join", "ws.sql"):
+            if not ast.unparse(call.func).startswith("ws."):
                 continue
             function = getattr(ws, ast.unparse(call.func).removeprefix("ws."))
             named = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
             inspect.signature(function).bind(*call.args, **named)
             if function is ws.sql:
                 assert read_script(ast.literal_eval(call.args[0])).queries
-            else:
+            elif function is ws.join:
                 read_expression(ast.literal_eval(named["on"]))
 
 
@@ -126,3 +126,12 @@ def test_the_readme_shows_what_the_commands_print(tmp_path: Path, monkeypatch: p
 def test_the_page_of_refusals_is_current() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_errors.py"))
     assert made["PAGE"].read_text("utf-8") == made["page"](), "run: python docs/make_errors.py"
+
+
+def test_the_drawing_of_the_shop_is_current(tmp_path: Path) -> None:
+    drawn = tmp_path / "shop.svg"
+    assert CliRunner().invoke(app, ["explain", str(ROOT / "examples" / "shop"), "--svg", str(drawn)]).exit_code == 0
+    kept = ROOT / "docs" / "images" / "shop.svg"
+    assert kept.read_text("utf-8") == drawn.read_text("utf-8"), (
+        "run: watersmeet explain examples/shop --svg docs/images/shop.svg"
+    )

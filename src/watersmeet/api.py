@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from watersmeet.analyze import analyze
@@ -22,7 +23,7 @@ from watersmeet.calls import (
     sync_call,
     window_call,
 )
-from watersmeet.catalog import NOWHERE
+from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
 from watersmeet.joins.operator import Overflow
 from watersmeet.language import read_script
@@ -213,10 +214,31 @@ def sql(
     script = read_script(text)
     _check_one_query(script)
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
-    extra = {name: source_of(name, frame) for name, frame in frames.items()}
+    extra = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     sources = read_sources(spark, script, frames)
     files = find_files(spark, script, frames)
     return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
+
+
+def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: DataFrame) -> DataFrame:
+    """The result of a Substrait plan, in its binary form or as JSON, over DataFrames by the names of its tables.
+
+    A result that changes has a last column ``_change``: ``+`` for a row that comes, ``-`` for one that goes.
+
+    Example::
+
+        ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
+    """
+    from watersmeet.language.substrait import read_substrait
+    from watersmeet.spark.build import build
+    from watersmeet.spark.sources import read_sources
+
+    script = read_substrait(plan)
+    if not frames:
+        hint = "give a DataFrame for every table that the plan reads: `ws.substrait(plan, orders=orders)`."
+        raise refuse("WRONG_ARGUMENT", argument="frames", value="nothing", reason="a plan has no rows", hint=hint)
+    spark = next(iter(frames.values())).sparkSession
+    return build(spark, script, read_sources(spark, script, frames), marks=marks)[0].compiled.result
 
 
 def explain(
@@ -267,6 +289,12 @@ def _result(
         spark, script, frames, extra=sources, marks=marks, late=late, limits=limits, shards=positive("shards", shards)
     )
     return built.compiled.result
+
+
+def _as_table(source: Source, frame: DataFrame, frames: Mapping[str, DataFrame]) -> Source:
+    """A DataFrame that is no stream, beside others that are: a table."""
+    is_beside = not frame.isStreaming and any(other.isStreaming for other in frames.values())
+    return replace(source, kind="table") if is_beside else source
 
 
 def _check_one_query(script: Script) -> None:

@@ -10,6 +10,10 @@ SourceKind = Literal["stream", "table"]
 """``stream``: rows that only arrive. ``table``: rows that are replaced and deleted by key."""
 
 
+ChangeFeed = Literal["debezium", "delta"]
+"""The form in which a source tells the changes of a table; without one its rows are upserts by key, or inserts."""
+
+
 @dataclass(frozen=True)
 class Span:
     """Offsets ``start`` to ``end`` (exclusive) in the text of the script."""
@@ -28,11 +32,15 @@ NOWHERE = Span(0, 0)
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its name and its type in Spark's DDL, for example ``DECIMAL(10,2)``."""
+    """A column: its name and its type in Spark's DDL, for example ``DECIMAL(10,2)``; "" where only Spark can tell.
+
+    A ``hidden`` column can be named but is not part of ``*``, such as the key of a Kafka record.
+    """
 
     name: str
     type: str
     nullable: bool = True
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,9 @@ class Source:
     """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case).
 
     ``order`` is the column that gives the order of arrival, which window joins follow; None: the order of delivery.
-    ``primary_key`` are the columns that tell the rows of a table apart.
+    ``primary_key`` are the columns that tell the rows of a table apart; a table without one is a bag of rows that
+    change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
+    ``is_static``: a table that is there as a whole and never changes, beside streams.
     """
 
     name: str
@@ -74,6 +84,20 @@ class Source:
     order: str | None = None
     order_span: Span = NOWHERE
     primary_key: tuple[str, ...] = ()
+    changes: ChangeFeed | None = None
+    is_static: bool = False
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that ``_key`` stands for: one of that name, the primary key, or what the option ``key`` names.
+
+        >>> Source("orders", (Field("id", "BIGINT"),), options={"key": "id"}).key
+        ('id',)
+        """
+        if self.field("_key") is not None:
+            return ("_key",)
+        named = next((value for name, value in self.options.items() if name.lower() == "key"), "")
+        return self.primary_key or tuple(name.strip() for name in named.split(",") if name.strip())
 
     def field(self, name: str) -> Field | None:
         """The column of that name; names compare without case, as in Spark."""

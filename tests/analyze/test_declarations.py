@@ -79,13 +79,13 @@ def test_refuses_within_where_a_side_has_two_times(refused):
     assert "x.t and x.u" in refusal.label
 
 
-def test_refuses_a_join_with_a_table():
+def test_refuses_a_join_with_a_table_within_a_time():
     table = Source("c", (Field("id", "INT"),), kind="table")
     stream = Source("v", (Field("id", "INT"), Field("t", "INT")), (Watermark("t", Amount(0, False)),))
     join = Join(Scan("v", "v"), Scan("c", "c"), "inner", using=("id",), within=Within(Amount(5, False)))
     with pytest.raises(WatersmeetError) as caught:
         analyze(Script("s", "", queries=(Query(join, (Star(),)),)), {"c": table, "v": stream})
-    assert [refusal.condition for refusal in caught.value.refusals] == ["UNSUPPORTED_STATEMENT"]
+    assert [refusal.condition for refusal in caught.value.refusals] == ["INCOMPATIBLE_JOIN"]
 
 
 def test_a_frame_without_watermark_is_told_what_to_call():

@@ -14,7 +14,8 @@ import pytest
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.plan.explain import query_as_json, render_query
+from watersmeet.plan.analyzed import AnalyzedJoin
+from watersmeet.plan.explain import Physical, query_as_json, render_query
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,9 +43,10 @@ def test_every_golden_text_has_its_script():
 
 def test_json_says_what_the_tree_says():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
-    found = query_as_json(query, lambda join: [("operator", f"{join.kind} interval join")])
+    remarks = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
+    found = query_as_json(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedJoin) else []))
     relation = json.loads(json.dumps(found))["relation"]
-    assert relation["remarks"] == {"operator": "left interval join"}
+    assert relation["remarks"] == dict(remarks)
     assert relation["keys"] == [["o.order_id", "d.order_id"]]
     assert relation["bounds"] == [
         {"column": "o.order_time", "other": "d.delivery_time", "constant": 3_600_000_000, "strict": False},
@@ -90,6 +92,7 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
 
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
-    text = render_query(query, lambda join: [("operator", "interval join"), ("why", "it has bounds")])
+    remarks = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
+    text = render_query(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedJoin) else []))
     assert "├─ operator    interval join" in text
-    assert "├─ why         it has bounds" in text
+    assert "├─ why         it has bounds\n   │              in both directions" in text

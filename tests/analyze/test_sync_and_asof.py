@@ -141,11 +141,25 @@ def test_batches_need_no_watermark(analyzed, join: str):
     assert [[mark.column for mark in scan.source.watermarks] for scan in scans(query.relation)] == [["t"], ["t"]]
 
 
-@pytest.mark.parametrize("source", ["d", "(SELECT * FROM a UNION ALL SELECT * FROM d) u"])
-def test_a_table_is_read_as_of_a_time_only(refused, source: str):
-    refusals = refused(f"{STREAMS} SELECT STREAM k FROM {source};")
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("(SELECT * FROM a UNION ALL SELECT * FROM d) u", "A union of the stream a with the table d"),
+        ("a SYNC JOIN d", "A SYNC JOIN with the table d"),
+        ("a WINDOW (COUNT 1) JOIN d WINDOW (COUNT 1)", "A window join with the table d"),
+        ("d ASOF JOIN b MATCH_CONDITION (d.t >= b.t) ON d.k = b.k", "An as-of join of the table d"),
+    ],
+)
+def test_where_a_table_cannot_stand(refused, source: str, what: str):
+    refusals = refused(f"{STREAMS} SELECT 1 AS one FROM {source};")
     assert refusals[0].condition in {"UNSUPPORTED_STATEMENT", "TYPE_MISMATCH"}
-    assert "FOR SYSTEM_TIME AS OF" in "".join(refusal.hint for refusal in refusals)
+    assert f"{what} is not supported." in [refusal.message for refusal in refusals]
+
+
+def test_the_stream_of_a_lookup_is_asked_for_its_time(refused):
+    lookup = "CREATE STREAM x (k BIGINT, t BIGINT); SELECT STREAM x.k FROM x JOIN d ON d.k = x.k"
+    [refusal] = refused(f"{STREAMS} {lookup} ASOF JOIN b MATCH_CONDITION (x.t >= b.t) ON x.k = b.k;")
+    assert (refusal.condition, refusal.label) == ("MISSING_WATERMARK", "x has no watermark")
 
 
 def test_names_in_a_match_condition_are_looked_up(refused):

@@ -6,7 +6,7 @@ import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_expression
-from watersmeet.plan.expressions import Expr, quote
+from watersmeet.plan.expressions import Expr, alternative, quote
 
 
 def shape(expr: Expr) -> str:
@@ -15,6 +15,9 @@ def shape(expr: Expr) -> str:
         return expr.text
     if expr.op == "cast":
         return f"(cast {shape(expr.args[0])} {expr.value})"
+    if expr.op in ("call", "aggregate"):
+        distinct = "distinct " if expr.value == "distinct" else ""
+        return f"{expr.text}({distinct}{' '.join(shape(arg) for arg in expr.args)})"
     return f"({expr.op} {' '.join(shape(arg) for arg in expr.args)})"
 
 
@@ -137,7 +140,6 @@ def test_what_only_spark_can_evaluate_stays_text(text: str):
         ("struct(a AS b)", ["a"]),
         ("`a``b`.`c d` || x", ["a`b.c d", "x"]),
         ("if(a, b, a)", ["a", "b", "a"]),
-        ("count(*)", []),
         ("(a, b)", ["a", "b"]),
         ("current_date", []),
         ("f(k => v)", ["v"]),
@@ -231,3 +233,115 @@ def test_a_long_list_is_no_deep_nesting():
     expr = read_expression("x IN (" + ", ".join(map(str, range(3000))) + ") AND " + " AND ".join(["a = b"] * 2000))
     assert len(expr.args) == 2001
     assert len(expr.args[0].args) == 3000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sum(x)", "sum(x)"),
+        ("Sum(DISTINCT a + b)", "sum(distinct (+ a b))"),
+        ("count(DISTINCT(x))", "count(distinct x)"),
+        ("count(DISTINCT a, b)", "count(distinct a b)"),
+        ("count(distinct)", "count(distinct)"),
+        ("sum(ALL x)", "sum(x)"),
+        ("sum(x) / count(x) > 1", "(> (/ sum(x) count(x)) 1)"),
+        ("coalesce(max(x), upper(y), 0)", "coalesce(max(x) upper(y) 0)"),
+        ("round(sum(x * 1.5), 2)::INT", "(cast round(sum((* x 1.5)) 2) INT)"),
+        ("abs(least(min(x), -1))", "abs(least(min(x) (negate 1)))"),
+        ("my.f(sum(x))", "my.f(sum(x))"),
+        ("sum(CASE WHEN a THEN b END)", "sum(CASE WHEN a THEN b END)"),
+        ("CAST(avg(x) AS INT) BETWEEN 1 AND 2", "(and (>= (cast avg(x) INT) 1) (<= (cast avg(x) INT) 2))"),
+        ("NOT bool_or(x) AND y", "(and (not bool_or(x)) y)"),
+        ("`count`(x)", "count(x)"),
+        ("window(t, '5 minutes')", "window(t, '5 minutes')"),
+        ("a LIKE ANY ('x', 'y')", "a LIKE ANY ('x', 'y')"),
+        ("my.count(x)", "my.count(x)"),
+        ("sum + first.last", "(+ sum first.last)"),
+    ],
+)
+def test_aggregates_are_told_from_the_rest(text: str, expected: str):
+    assert shape(read_expression(text)) == expected
+
+
+def test_a_count_of_rows_has_no_arguments():
+    expr = read_expression("COUNT(*)")
+    assert (expr.op, expr.text, expr.args, expr.sql()) == ("aggregate", "count", (), "count(*)")
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "at"),
+    [
+        ("CASE WHEN sum(x) > 1 THEN 2 END", "The aggregate `sum` inside this expression", "sum"),
+        ("'a' || max(x)", "The aggregate `max` inside this expression", "max"),
+        ("collect_list(x)[0]", "The aggregate `collect_list` inside this expression", "collect_list"),
+        ("sum(max(x))", "The aggregate `max` inside this expression", "max"),
+        ("sum(f(max(x)))", "The aggregate `max` inside this expression", "max"),
+        ("[min(x), max(x)]", "The aggregate `min` inside this expression", "min"),
+        ("extract(DAY FROM max(t))", "FROM in a function with an aggregate", "FROM"),
+        ("struct(sum(x) AS s)", "AS in a function with an aggregate", "AS"),
+        ("listagg(x, ',' ORDER BY y)", "ORDER in a function with an aggregate", "ORDER"),
+        ("sum(x) FILTER (WHERE y)", "FILTER of an aggregate", "FILTER"),
+        ("sum(x) OVER (PARTITION BY y)", "A window function", "OVER"),
+        ("coalesce(sum(x), 0) OVER w", "A window function", "OVER"),
+        ("listagg(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
+        ("first(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
+    ],
+)
+def test_aggregates_that_cannot_be_told_apart_are_refused(text: str, what: str, at: str):
+    with pytest.raises(WatersmeetError) as error:
+        read_expression(text)
+    (refusal,) = error.value.refusals
+    assert (refusal.condition, refusal.parameters["what"]) == ("UNSUPPORTED_STATEMENT", what)
+    assert refusal.place is not None
+    assert text[refusal.place.start : refusal.place.end] == at
+    assert refusal.hint
+
+
+@pytest.mark.parametrize("text", ["sum()", "sum(*)", "sum(x", "sum(x,)", "coalesce(sum(x), 0"])
+def test_aggregates_with_parts_missing_are_refused(text: str):
+    with pytest.raises(WatersmeetError) as error:
+        read_expression(text)
+    assert error.value.getCondition() == "SYNTAX_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "references"),
+    [
+        ("[a, b.c]", "array(a, b.c)", ["a", "b.c"]),
+        ("flatten([day, night])[0]", "flatten(array(day, night))[0]", ["day", "night"]),
+        ("[[a], [x.y]]", "array(array(a), array(x.y))", ["a", "x.y"]),
+        ("CASE WHEN a[0] THEN [b] END", "CASE WHEN a[0] THEN array(b) END", ["a", "b"]),
+        ("[a][b[c]]", "array(a)[b[c]]", ["a", "b", "c"]),
+        ("size([])", "size(array())", []),
+    ],
+)
+def test_an_array_in_brackets_is_sparks_function(text: str, written: str, references: list[str]):
+    expr = read_expression(text)
+    assert (expr.op, expr.text) == ("other", written)
+    assert parts(expr) == references
+    assert [written[ref.start : ref.end] for ref in expr.refs] == references
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a = b AND c > 1 OR d", "(and (= a b) (or (> c 1) d))"),
+        ("a OR b AND c", "(and (or a b) c)"),
+        ("a AND b OR c AND d OR e", "(and a (or b c) (or d e))"),
+        ("(a AND b OR c)", "(and a (or b c))"),
+        ("a AND (b OR c) OR d", "(and a (or (or b c) d))"),
+        ("a AND b BETWEEN 1 AND 2 OR c", "(and a (or (and (>= b 1) (<= b 2)) c))"),
+    ],
+)
+def test_an_or_may_be_read_with_and_split_first(text: str, expected: str):
+    read = alternative(read_expression(text))
+    assert read is not None
+    assert shape(read) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["(a AND b) OR c", "a OR b", "a AND b", "a AND (b OR c)", "a BETWEEN 1 AND 2 OR c", "x IN (1, 2)", "a", "NOT a"],
+)
+def test_brackets_leave_one_way_to_read(text: str):
+    assert alternative(read_expression(text)) is None

@@ -7,29 +7,47 @@ in every corner reports them all. A query is refused here and nowhere else, or i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from watersmeet.analyze.assume_watermarks import assume_watermarks
 from watersmeet.analyze.check_declarations import check_declarations
+from watersmeet.analyze.check_result import check_result
 from watersmeet.analyze.check_settings import check_settings
 from watersmeet.analyze.check_targets import check_targets
 from watersmeet.analyze.draft import Draft, Inputs
 from watersmeet.analyze.expand import expand
 from watersmeet.analyze.find_bounds import find_bounds
+from watersmeet.analyze.group import group
+from watersmeet.analyze.key_formats import key_formats, with_record_key
 from watersmeet.analyze.move_filters import move_filters
 from watersmeet.analyze.resolve import resolve
 from watersmeet.analyze.split_condition import split_condition
+from watersmeet.analyze.static_tables import check_static_tables
+from watersmeet.analyze.table_sinks import check_table_sinks
+from watersmeet.analyze.views import check_view, seen, told_apart
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.plan.analyzed import AnalyzedQuery
-from watersmeet.plan.nodes import Script
+from watersmeet.plan.nodes import Query, Script, View
 
 __all__ = ["CHECKS", "PASSES", "Inputs", "analyze"]
 
 CHECKS = (check_declarations, check_settings, check_targets)
 """What is looked at once per script."""
 
-PASSES = (resolve, expand, assume_watermarks, find_bounds, split_condition, move_filters)
+PASSES = (
+    resolve,
+    expand,
+    assume_watermarks,
+    find_bounds,
+    split_condition,
+    move_filters,
+    group,
+    check_result,
+    key_formats,
+    check_table_sinks,
+    check_static_tables,
+)
 """What every query goes through, in this order."""
 
 
@@ -49,16 +67,50 @@ def analyze(
     """
     sources = _sources(script, extra_sources or {})
     refusals = [refusal for check in CHECKS for refusal in check(script, sources)]
+    known = Known(sources)
+    for view in script.views:
+        known, more = _with_view(script, view, known, inputs)
+        refusals += more
     drafts: list[Draft] = []
     for query in script.queries:
-        draft = Draft(script, query, sources, inputs)
-        for improve in PASSES:
-            draft = improve(draft)
+        draft, more = _improved(script, query, known, inputs)
         drafts.append(draft)
-        refusals += draft.refusals
+        refusals += more
     if refusals:
         raise WatersmeetError(_in_order(refusals))
-    return tuple(draft.finished() for draft in drafts)
+    return tuple(told_apart(draft.finished()) for draft in drafts)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a query can read by name: sources, views among them, and the queries of the views."""
+
+    sources: Mapping[str, Source]
+    views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
+
+
+def _improved(script: Script, query: Query, known: Known, inputs: Inputs) -> tuple[Draft, list[Refusal]]:
+    """A query after all passes, and what is refused in it and in its own views."""
+    refusals = list[Refusal]()
+    for view in query.views:
+        known, more = _with_view(script, view, known, inputs)
+        refusals += more
+    draft = Draft(script, query, known.sources, inputs, known.views)
+    for improve in PASSES:
+        draft = improve(draft)
+    return draft, [*refusals, *draft.refusals]
+
+
+def _with_view(script: Script, view: View, known: Known, inputs: Inputs) -> tuple[Known, list[Refusal]]:
+    """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
+    draft, refusals = _improved(script, view.query, known, inputs)
+    refusals += check_view(draft, view, known.sources)
+    name = view.name.lower()
+    if refusals:
+        return Known({**known.sources, name: Source(view.name, (), span=view.span)}, known.views), refusals
+    query = draft.finished()
+    source = seen(view.name, query, view.span, view.query.store)
+    return Known({**known.sources, name: source}, {**known.views, name: query}), []
 
 
 def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
@@ -68,7 +120,7 @@ def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
         frame = given.get(declared.name.lower())
         # A DataFrame may bring the watermark that its declaration leaves out.
         watermarks = declared.watermarks or (frame.watermarks if frame else ())
-        sources[declared.name.lower()] = replace(declared, watermarks=watermarks)
+        sources[declared.name.lower()] = with_record_key(replace(declared, watermarks=watermarks))
     return sources
 
 

@@ -11,15 +11,15 @@ from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.time_units import check_families, check_within
-from watersmeet.analyze.unbounded import watermark_hint
+from watersmeet.analyze.unbounded import unmarked, watermark_hint
 from watersmeet.analyze.values import check_values, declared_values
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLeaf,
     AnalyzedRelation,
-    AnalyzedScan,
     Direction,
     aliases,
     scans,
@@ -42,7 +42,7 @@ class _Match:
 
 
 def asof_join(
-    draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedScan
+    draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf
 ) -> tuple[AnalyzedRelation, list[Refusal]]:
     """The join, with what is wrong with it."""
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
@@ -93,7 +93,7 @@ def _is_whole_key(source: Source, named: list[str]) -> bool:
     return bool(key) and key == {name.lower() for name in named}
 
 
-def _check_form(draft: Draft, join: AsofJoin, right: AnalyzedScan) -> Iterator[Refusal]:
+def _check_form(draft: Draft, join: AsofJoin, right: AnalyzedLeaf) -> Iterator[Refusal]:
     if join.kind not in ("inner", "left"):
         what = f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
         hint = "write LEFT, and the side whose rows are kept on the left."
@@ -106,7 +106,7 @@ def _check_form(draft: Draft, join: AsofJoin, right: AnalyzedScan) -> Iterator[R
         yield from check_values(draft, join.defaults, right.source, join.span)
 
 
-def _match(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedScan) -> _Match | Refusal | None:
+def _match(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> _Match | Refusal | None:
     """What is compared with what; None where a name in it means nothing."""
     missing = next(_check_watermarks(draft, join, left, right), None)
     if missing is not None:
@@ -115,6 +115,9 @@ def _match(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: Analyzed
     if asked is not None and not is_resolved(asked):
         return None
     own, versions = event_times(left), event_times(right)
+    if not own or not versions:
+        # A side that shows no time is a table or a window join, which is refused as such.
+        return None
     span = asked.span if asked is not None and asked.span != NOWHERE else join.span
     found = _as_of(join.as_of, own, versions) if join.as_of is not None else _compared(join.match, own, versions)
     if isinstance(found, _Match):
@@ -124,14 +127,13 @@ def _match(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: Analyzed
     return _wrong(draft, span, join.kind, left, right, found, hint)
 
 
-def _check_watermarks(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedScan) -> Iterator[Refusal]:
+def _check_watermarks(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> Iterator[Refusal]:
     names = _names(draft, left, right)
-    for side in (left, right):
-        if isinstance(side, AnalyzedScan) and not event_times(side):
-            refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
-            hint = watermark_hint(side, [ref.name for ref in refs if ref.source == side.alias])
-            words = {"kind": _kind(join.kind), "side": draft.name_of(side.alias)}
-            yield draft.refusal("MISSING_WATERMARK", join.span, **names, **words, hint=hint)
+    refs = [ref for expr in (join.match, join.as_of) if expr is not None for ref in expr.references]
+    for leaf in (*unmarked(left), *unmarked(right)):
+        hint = watermark_hint(leaf, [ref.name for ref in refs if ref.source == leaf.alias])
+        words = {"kind": _kind(join.kind), "side": draft.name_of(leaf.alias)}
+        yield draft.refusal("MISSING_WATERMARK", join.span, **names, **words, hint=hint)
     times = event_times(right)
     if join.as_of is not None and len(times) > 1:
         columns = listed([str(time) for time in times])
@@ -180,7 +182,7 @@ def _column(ref: Reference) -> Expr:
 
 
 def _check_times(
-    draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedScan, found: _Match
+    draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf, found: _Match
 ) -> Iterator[Refusal]:
     if join.within is not None:
         refusal = check_within(draft, join.within.amount, found.left, found.right, join.within.span)
@@ -195,14 +197,14 @@ def _check_times(
 
 
 def _wrong(
-    draft: Draft, span: Span, kind: JoinKind, left: AnalyzedRelation, right: AnalyzedScan, cause: str, hint: str
+    draft: Draft, span: Span, kind: JoinKind, left: AnalyzedRelation, right: AnalyzedLeaf, cause: str, hint: str
 ) -> Refusal:
     names = _names(draft, left, right)
     words = {"join": f"{_kind(kind)} JOIN", "cause": cause, "hint": hint}
     return draft.refusal("WRONG_MATCH_CONDITION", span, **names, **words)
 
 
-def _names(draft: Draft, left: AnalyzedRelation, right: AnalyzedScan) -> dict[str, str]:
+def _names(draft: Draft, left: AnalyzedRelation, right: AnalyzedLeaf) -> dict[str, str]:
     return {"left": draft.names_of(aliases(left)), "right": draft.name_of(right.alias)}
 
 

@@ -13,9 +13,10 @@ from watersmeet.analyze.comparison import Comparison, compare
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import Family, family_of
 from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.table_joins import kind_asked
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import AsofJoin, Join, Relation, SyncJoin, leaves
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, SyncJoin, leaves
 
 Sources = Mapping[str, Source]
 Pair = tuple[Reference, Reference]
@@ -34,11 +35,16 @@ def _assume(relation: Relation, declared: Sources, sources: Sources) -> Sources:
         for leaf in relation.inputs:
             sources = _only_time(leaf, sources)
         return sources
+    if isinstance(relation, Lateral):
+        return _assume(relation.input, declared, sources)
     if isinstance(relation, AsofJoin):
         return _of_versions(relation, _assume(relation.left, declared, sources))
     if not isinstance(relation, Join) or relation.is_windowed:
         return sources
     sources = _assume(relation.right, declared, _assume(relation.left, declared, sources))
+    if "table" in (kind_asked(relation.left, declared), kind_asked(relation.right, declared)):
+        # A table is read as it is, whatever the times in a condition are.
+        return sources
     if relation.within is not None and all(_has_time(side, declared) for side in (relation.left, relation.right)):
         return sources
     pairs = _pairs(relation, declared)

@@ -42,7 +42,7 @@ def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
         if mark.column.lower() in marked[:i]:
             hint = f"keep one `WATERMARK FOR {mark.column}`."
             yield _twice(script, mark.column, "a watermarked column", hint, mark.span)
-        yield from _check_watermark(script, source, mark)
+        yield from check_watermark(script, source, mark)
 
 
 def _check_fields(script: Script, owner: Source | Sink) -> Iterator[Refusal]:
@@ -71,7 +71,8 @@ def _unknown(script: Script, name: str, source: Source, span: Span) -> Refusal:
     return Refusal("UNKNOWN_COLUMN", parameters, script.place(span) or script.place(source.span))
 
 
-def _check_watermark(script: Script, source: Source, mark: Watermark) -> Iterator[Refusal]:
+def check_watermark(script: Script, source: Source, mark: Watermark) -> Iterator[Refusal]:
+    """What is wrong with a watermark, whether the declaration of its source gives it or a query."""
     place = script.place(mark.span) or script.place(source.span)
     field = source.field(mark.column)
     if field is None:
@@ -79,7 +80,9 @@ def _check_watermark(script: Script, source: Source, mark: Watermark) -> Iterato
         return
     family = family_of(field.type)
     if family is None:
-        yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": field.type}, place)
+        # Of what a view computes only Spark knows the type, unless a cast tells it.
+        known = field.type or f"not known before it runs; `CAST({field.name} AS TIMESTAMP)` in the view tells it"
+        yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": known}, place)
     elif not fits(mark.lag, family):
         what = f"A lag of {amount_in_words(mark.lag)}"
         example = f"`WATERMARK FOR {field.name} AS {field.name} - {_example(family)}`"

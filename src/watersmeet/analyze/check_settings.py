@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from watersmeet.analyze.dialect import DIALECT, DIALECTS
+from watersmeet.analyze.draft import listed
 from watersmeet.analyze.sync_join import DISORDER
+from watersmeet.analyze.table_joins import LATE, LOAD, RETENTION, WAITING, duration_set
 from watersmeet.analyze.window_join import EMIT_DISCARDED
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, did_you_mean
@@ -33,6 +36,22 @@ def _is_disorder(value: str) -> bool:
     return value.lower() in ("drop", "error")
 
 
+def _is_late_table(value: str) -> bool:
+    return value.lower() in ("reemit", "ignore")
+
+
+def _is_load(value: str) -> bool:
+    return value.lower() in ("first", "together")
+
+
+def _is_duration(value: str) -> bool:
+    return (duration_set(value) or 0) > 0
+
+
+def _is_dialect(value: str) -> bool:
+    return value.lower() in DIALECTS
+
+
 def _is_truth(value: str) -> bool:
     return value.lower() in ("true", "false")
 
@@ -50,6 +69,11 @@ SETTINGS: Mapping[str, Known] = {
     ),
     DISORDER: Known(_is_disorder, "it is drop or error", f"write `SET {DISORDER} = error`."),
     EMIT_DISCARDED: Known(_is_truth, "it is true or false", f"write `SET {EMIT_DISCARDED} = true`."),
+    DIALECT: Known(_is_dialect, f"it is {listed(DIALECTS, 'or')}", f"write `SET {DIALECT} = lenses`."),
+    LATE: Known(_is_late_table, "it is reemit or ignore", f"write `SET {LATE} = ignore`."),
+    RETENTION: Known(_is_duration, "it is a length of time above 0", f"write `SET {RETENTION} = 1 hour`."),
+    WAITING: Known(_is_positive, "it is a whole number above 0", f"write `SET {WAITING} = 100000`."),
+    LOAD: Known(_is_load, "it is first or together", f"write `SET {LOAD} = first`."),
 }
 """The settings of Watersmeet. Those of Spark pass through as they are."""
 

@@ -8,6 +8,9 @@ from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.nodes import Query, Script
 
+_DATABASE = ("url", "dsn", "host", "port", "dbname")
+"""The options that say which database a table is of."""
+
 
 def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
     """Refuse a place that two queries write to: their files and checkpoints would get into each other's way."""
@@ -37,9 +40,14 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
 
 
 def _place(sink: Sink) -> str:
-    """Where a sink writes: its path, or what stands for it."""
-    path = next((value for key, value in sink.options.items() if key.lower() == "path"), None)
-    return sink.name.lower() if path is None else f"path {path.rstrip('/')}"
+    """Where a sink writes: its path, its table of a database, or what stands for it."""
+    options = {key.lower(): value for key, value in sink.options.items()}
+    if "path" in options:
+        return f"path {options['path'].rstrip('/')}"
+    table = options.get("table") or options.get("dbtable")
+    if table is None:
+        return sink.name.lower()
+    return " ".join(("table", table.lower(), *(options.get(name, "") for name in _DATABASE)))
 
 
 def _refusal(script: Script, name: str, span: Span) -> Refusal:

@@ -34,7 +34,7 @@ def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
     for part in ref.path:
         fields = fields_inside(found.type) if found is not None else None
         found = next((f for f in fields or () if f.name.lower() == part.lower()), None)
-    return None if found is None else found.type
+    return found.type or None if found is not None else None
 
 
 def class_of(type: str) -> str:

@@ -6,10 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from watersmeet.analyze.result_key import result_key
 from watersmeet.analyze.scope import Scope
+from watersmeet.analyze.stored_key import stored_key
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, Output, Warned, aliases
+from watersmeet.plan.analyzed import (
+    AnalyzedGroup,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    Output,
+    Warned,
+    aliases,
+    kind_of,
+)
 from watersmeet.plan.analyzed import inputs as inputs_of
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Script
@@ -22,18 +33,20 @@ Inputs = Literal["streams", "batches"]
 class Draft:
     """What is known of a query so far.
 
-    ``sources`` are all sources by their name in small letters; ``scope`` the names that the projection sees;
-    ``relation`` is None until its conditions have been looked at.
+    ``sources`` are all sources by their name in small letters, views among them, whose queries ``views`` has; ``scope``
+    the names that the projection sees; ``relation`` is None until its conditions have been looked at.
     """
 
     script: Script
     query: Query
     sources: Mapping[str, Source]
     inputs: Inputs
+    views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
     scope: Scope = field(default_factory=Scope)
     outputs: tuple[Output, ...] = ()
     relation: AnalyzedRelation | None = None
     where: tuple[Expr, ...] = ()
+    group: AnalyzedGroup | None = None
     warnings: tuple[Warned, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
@@ -53,7 +66,8 @@ class Draft:
         """What to call a side when speaking to its author: its source, or its alias where a source occurs twice."""
         source = self.scope.sources[alias].name
         twice = sum(other.name == source for other in self.scope.sources.values()) > 1
-        return alias if twice else source
+        # A subquery has a name that nobody wrote.
+        return alias if twice or source.startswith("#") else source
 
     def names_of(self, aliases: Iterable[str]) -> str:
         """The names of several sides as a list in a sentence."""
@@ -68,10 +82,12 @@ class Draft:
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
         unmatched = [self._sink(name) or name for name in (query.unmatched_left_into, query.unmatched_right_into)]
         ports = tuple(self._sink(name) or name for name, _ in query.ports_into)
-        return AnalyzedQuery(
+        result = "table" if self.group is not None else query.result or kind_of(self.relation)
+        finished = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
-            (unmatched[0], unmatched[1]), ports,
+            (unmatched[0], unmatched[1]), ports, result, self.group,
         )  # fmt: skip
+        return stored_key(replace(finished, key=result_key(finished, query.group_by)), query.store)
 
     def setting(self, name: str, default: str) -> str:
         """What the script sets a setting to; the last SET counts."""

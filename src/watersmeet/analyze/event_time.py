@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from watersmeet.catalog import Amount, Source
+from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLookupJoin,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
     TimeColumn,
     inputs,
 )
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY
+from watersmeet.plan.nodes import LEFT_ONLY, Scan
 
 Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
 """Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
@@ -104,18 +108,35 @@ def is_sound(source: Source) -> bool:
     )
 
 
+def given_watermarks(source: Source, scan: Scan) -> tuple[Watermark, ...]:
+    """The watermarks that a query gives a source, their columns spelled as the source does; the last one counts."""
+    named = ((mark, source.field(mark.column)) for mark in scan.watermarks)
+    found = {field.name: replace(mark, column=field.name) for mark, field in named if field is not None}
+    return tuple(found.values())
+
+
+def marked(source: Source, scan: Scan) -> Source:
+    """The source with the watermarks that the query itself gives it, in place of declared ones of the same column."""
+    given = given_watermarks(source, scan)
+    names = {mark.column.lower() for mark in given}
+    kept = (mark for mark in source.watermarks if mark.column.lower() not in names)
+    return replace(source, watermarks=(*kept, *given)) if given else source
+
+
 def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
     """The watermarked columns that a relation shows, from left to right.
 
     A window join knows nothing of time, and the versions that an as-of join shows come in no order.
     """
     match relation:
-        case AnalyzedScan():
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
             return times_of(relation.alias, relation.source)
-        case AnalyzedWindowJoin():
+        case AnalyzedWindowJoin() | AnalyzedTableJoin():
             return ()
         case AnalyzedAsofJoin():
             return event_times(relation.left)
+        case AnalyzedLookupJoin():
+            return event_times(relation.left if relation.table == "right" else relation.right)
         case AnalyzedJoin() if relation.kind in LEFT_ONLY:
             return event_times(relation.left)
         case _:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.scope import Shown, show
+from watersmeet.analyze.scope import KEY, VALUE, Shown, show
 from watersmeet.analyze.sink_columns import assigned
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.analyzed import Output
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Star, leaves
-from watersmeet.plan.words import expression_in_words
+from watersmeet.plan.words import expression_in_words, word
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _shown(draft: Draft, star: Star) -> tuple[Shown, ...]:
     alias = draft.scope.alias(star.alias)
     assert alias is not None, "an unknown alias has been refused"
     source = draft.scope.sources[alias]
-    return tuple(shown for field in source.fields if (shown := show(alias, source, field.name)))
+    return tuple(s for f in source.fields if not f.hidden and (s := show(alias, source, f.name)))
 
 
 def _named(draft: Draft, item: Item) -> _Column:
@@ -70,9 +70,13 @@ def _named(draft: Draft, item: Item) -> _Column:
         [ref] = expr.refs
         # A column of the join itself has no source whose alias could go before it.
         alias = ref.source if ref.source in draft.scope.sources else None
-        return _Column((ref.name, *ref.path)[-1], expr, expr.span, alias)
+        name = KEY if ref.parts and ref.parts[-1].lower() == KEY else (ref.name, *ref.path)[-1]
+        return _Column(name, expr, expr.span, alias)
     written = draft.script.text[expr.span.start : expr.span.end] if expr.span != NOWHERE else ""
-    return _Column(written or expression_in_words(expr), expr, expr.span)
+    # A facet of several columns is an expression that its author wrote as a column.
+    facet = written.rsplit(".", 1)[-1].strip("` ").lower()
+    name = facet if facet in (KEY, VALUE) else written or expression_in_words(expr)
+    return _Column(name, expr, expr.span)
 
 
 def _told_apart(columns: list[_Column]) -> list[_Column]:
@@ -94,7 +98,7 @@ def _duplicates(draft: Draft, columns: list[_Column]) -> list[Refusal]:
     for column in columns:
         before = seen.setdefault(column.name.lower(), column)
         if before is not column:
-            hint = f"name one of them, for example `AS {column.name}_2`."
+            hint = f"name one of them, for example `AS {word(f'{column.name}_2')}`."
             shown = f"`{expression_in_words(before.expr)}`"
             refusal = draft.refusal("DUPLICATE_NAME", column.span, name=column.name, before=shown, hint=hint)
             refusals.append(refusal)

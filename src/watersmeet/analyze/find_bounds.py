@@ -12,37 +12,46 @@ from dataclasses import dataclass, replace
 
 from watersmeet.analyze.asof_join import asof_join
 from watersmeet.analyze.comparison import Comparison, compare
+from watersmeet.analyze.dialect import read_conditions
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
+from watersmeet.analyze.event_time import EventTime, event_times, given_watermarks, is_sound, time_named
 from watersmeet.analyze.heartbeats import heartbeat_of
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.sync_join import sync_join
+from watersmeet.analyze.table_joins import check_late_rows, shown_too_late, table_join
 from watersmeet.analyze.time_units import check_pair, check_within
 from watersmeet.analyze.unbounded import missing_watermarks, unbounded, unclear_within
-from watersmeet.analyze.unions import parts_of, union_heartbeat
+from watersmeet.analyze.unions import is_plain_union, parts_of, union_heartbeat, union_of
+from watersmeet.analyze.views import placed
 from watersmeet.analyze.window_join import window_join
 from watersmeet.catalog import Amount, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedView,
     TimeBound,
     Warned,
+    aliases,
     inputs,
-    scans,
+    kind_of,
 )
+from watersmeet.plan.analyzed import leaves as leaves_of
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import AsofJoin, Join, Relation, Scan, SyncJoin, Union, leaves
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union, leaves
 
 
 def find_bounds(draft: Draft) -> Draft:
     """The draft with its relation built: every join with its bounds, the rest of its condition still in one piece."""
+    draft = read_conditions(draft, lambda join: len(_relation(draft, join)[1]))
     asked = draft.query.relation
     relation, refusals = _relation(draft, asked)
-    refusals += _misplaced_windows(draft, asked)
-    return replace(draft, relation=relation).refusing(refusals).warning(_never_met(draft, relation))
+    refusals += [*_misplaced_windows(draft, asked), *check_late_rows(draft, relation)]
+    warnings = (*_never_met(draft, relation), *shown_too_late(draft, relation))
+    return replace(draft, relation=relation).refusing(refusals).warning(warnings)
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,46 @@ def _relation(draft: Draft, relation: Relation) -> tuple[AnalyzedRelation, list[
     match relation:
         case Scan() | Union():
             return _scan(draft, relation), []
+        case Lateral():
+            below, refusals = _relation(draft, relation.input)
+            element = draft.scope.sources[relation.alias]
+            return AnalyzedLateral(below, relation.array, relation.alias, element, span=relation.span), refusals
         case SyncJoin():
             return sync_join(draft, relation, tuple(_scan(draft, leaf) for leaf in relation.inputs))
         case AsofJoin():
             left, refusals = _relation(draft, relation.left)
             joined, more = asof_join(draft, relation, left, _scan(draft, relation.right))
-            return joined, [*refusals, *more]
+            return joined, [*refusals, *(_table_on_the_left(draft, relation, left) or more)]
         case Join(left=Scan() | Union() as one, right=Scan() | Union() as other) if relation.is_windowed:
             sides = (_scan(draft, one), _scan(draft, other))
             return window_join(draft, relation, sides, (one.window, other.window))
         case Join():
             left, refusals = _relation(draft, relation.left)
             right, more = _relation(draft, relation.right)
-            joined = AnalyzedJoin(left, right, relation.kind, (), (), span=relation.span)
             is_plain = not any(leaf.window for leaf in leaves(relation))
-            joined, own = _bound(draft, relation, joined) if is_plain else (joined, [])
+            joined, own = _join(draft, relation, left, right) if is_plain else (_unbound(relation, left, right), [])
             return joined, [*refusals, *more, *own, *(_padded(draft, relation) if is_plain else ())]
+
+
+def _join(
+    draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation
+) -> tuple[AnalyzedRelation, list[Refusal]]:
+    """A join without windows: what its sides are says which family it is of."""
+    if "table" in (kind_of(left), kind_of(right)):
+        return table_join(draft, join, left, right)
+    return _bound(draft, join, _unbound(join, left, right))
+
+
+def _unbound(join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> AnalyzedJoin:
+    return AnalyzedJoin(left, right, join.kind, (), (), span=join.span)
+
+
+def _table_on_the_left(draft: Draft, join: AsofJoin, left: AnalyzedRelation) -> list[Refusal]:
+    if kind_of(left) == "stream":
+        return []
+    what = f"An as-of join of the table {draft.names_of(aliases(left))}"
+    hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
+    return [draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)]
 
 
 def _padded(draft: Draft, join: Join) -> Iterator[Refusal]:
@@ -96,7 +129,13 @@ def _misplaced_windows(draft: Draft, relation: Relation) -> Iterator[Refusal]:
     yield draft.refusal("UNSUPPORTED_STATEMENT", windows[0].span, what=what, hint=hint)
 
 
-def _scan(draft: Draft, leaf: Scan | Union) -> AnalyzedScan:
+def _scan(draft: Draft, leaf: Scan | Union) -> AnalyzedLeaf:
+    view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
+    if isinstance(leaf, Scan) and view is not None:
+        source = draft.scope.sources[leaf.alias]
+        return placed(leaf.alias, source, view, given_watermarks(source, leaf))
+    if isinstance(leaf, Union) and not is_plain_union(draft, leaf) and draft.scope.sources[leaf.alias].fields:
+        return union_of(draft, leaf)
     parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
     heartbeat = union_heartbeat(draft, leaf) if isinstance(leaf, Union) else heartbeat_of(draft, leaf)
     return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
@@ -121,16 +160,9 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedJoin) -> tuple[AnalyzedJoin
 
 def _is_sound(joined: AnalyzedJoin) -> bool:
     """True if nothing under the join has been refused that would make a missing bound a mere consequence."""
-    found = scans(joined)
-    names = {scan.alias.lower() for scan in found}
-    is_stream = all(scan.source.kind == "stream" or scan in _versions(joined) for scan in found)
-    return len(names) == len(found) and is_stream and all(is_sound(scan.source) for scan in found)
-
-
-def _versions(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
-    """The scans whose rows are versions, where a table may stand."""
-    own = (relation.right,) if isinstance(relation, AnalyzedAsofJoin) else ()
-    return own + tuple(scan for side in inputs(relation) for scan in _versions(side))
+    found = leaves_of(joined)
+    names = {leaf.alias.lower() for leaf in found}
+    return len(names) == len(found) and all(is_sound(leaf.source) for leaf in found)
 
 
 def _in_part(draft: Draft, part: Expr, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
@@ -190,6 +222,8 @@ def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[T
 
 
 def _never_met(draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
+    if isinstance(relation, AnalyzedView):
+        return
     for side in inputs(relation):
         yield from _never_met(draft, side)
     if not isinstance(relation, AnalyzedJoin):

@@ -10,7 +10,7 @@ from watersmeet.analyze.meaning import is_resolved, misses, resolved
 from watersmeet.analyze.scope import scope_of
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, aggregates_in
 from watersmeet.plan.nodes import Scan, Script
 
 
@@ -19,6 +19,9 @@ def check_heartbeats(script: Script, sources: Mapping[str, Source]) -> Iterator[
     for name, condition in script.heartbeats:
         source = sources.get(name.lower(), Source(name, ()))
         yield from misses(script, condition, scope_of(source.name, source))
+        for call in aggregates_in(condition):
+            what, hint = f"The aggregate {call.text}() in HEARTBEAT WHEN", "compare columns of the row itself."
+            yield Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, script.place(call.span))
 
 
 def heartbeat_of(draft: Draft, scan: Scan) -> Expr | None:

@@ -9,9 +9,14 @@ from watersmeet.analyze.meaning import is_resolved
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLookupJoin,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedSyncJoin,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
 )
 from watersmeet.plan.expressions import Expr, conjuncts
@@ -35,13 +40,15 @@ def move_filters(draft: Draft) -> Draft:
 def _free(relation: AnalyzedRelation) -> frozenset[str]:
     """The aliases whose rows may be dropped before the joins."""
     match relation:
-        case AnalyzedScan():
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
             return frozenset({relation.alias})
+        case AnalyzedLateral():
+            return _free(relation.input) | {relation.alias}
         case AnalyzedWindowJoin() | AnalyzedSyncJoin():
             return frozenset()
         case AnalyzedAsofJoin():
             return _free(relation.left)
-        case AnalyzedJoin():
+        case AnalyzedJoin() | AnalyzedLookupJoin() | AnalyzedTableJoin():
             left = _free(relation.left) if relation.kind not in ("right", "full") else frozenset[str]()
             right = _free(relation.right) if relation.kind not in ("left", "full") else frozenset[str]()
             return left | right
@@ -49,11 +56,15 @@ def _free(relation: AnalyzedRelation) -> frozenset[str]:
 
 def _filtered(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> AnalyzedRelation:
     match relation:
-        case AnalyzedScan():
-            return replace(relation, filters=tuple(part for part in filters if relation.alias in part.sources))
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
+            own = tuple(part for part in filters if relation.alias in part.sources)
+            return replace(relation, filters=(*relation.filters, *own))
+        case AnalyzedLateral():
+            own = tuple(part for part in filters if relation.alias in part.sources)
+            return replace(relation, input=_filtered(relation.input, filters), filters=own)
         case AnalyzedWindowJoin() | AnalyzedSyncJoin():
             return relation
         case AnalyzedAsofJoin():
             return replace(relation, left=_filtered(relation.left, filters))
-        case AnalyzedJoin():
+        case AnalyzedJoin() | AnalyzedLookupJoin() | AnalyzedTableJoin():
             return replace(relation, left=_filtered(relation.left, filters), right=_filtered(relation.right, filters))

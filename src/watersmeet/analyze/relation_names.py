@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import marked
 from watersmeet.analyze.meaning import misses, resolved
-from watersmeet.analyze.scope import Miss, Scope, Shown, coalesced, scope_of
+from watersmeet.analyze.scope import KEY, Miss, Scope, Shown, coalesced, scope_of
+from watersmeet.analyze.struct_type import element_of
 from watersmeet.analyze.unions import check_union, merged
-from watersmeet.catalog import Source
+from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, AsofJoin, Join, Relation, Scan, SyncJoin, Union, Window
-from watersmeet.plan.words import kind_in_words
+from watersmeet.plan.nodes import LEFT_ONLY, AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union, Window
+from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Named = tuple[Relation, Scope, list[Refusal]]
 
@@ -24,8 +27,10 @@ def named_relation(draft: Draft, relation: Relation) -> Named:
     """The relation with its names resolved, what can be named behind it, and the names that mean nothing."""
     match relation:
         case Scan():
-            source = draft.sources.get(relation.source.lower(), Source(relation.source, ()))
+            source = marked(draft.sources.get(relation.source.lower(), Source(relation.source, ())), relation)
             return relation, scope_of(relation.alias, source), []
+        case Lateral():
+            return _lateral(draft, relation)
         case Union():
             return relation, scope_of(relation.alias, merged(draft, relation)), list(check_union(draft, relation))
         case SyncJoin():
@@ -34,6 +39,21 @@ def named_relation(draft: Draft, relation: Relation) -> Named:
             return _asof(draft, relation)
         case Join():
             return _join(draft, relation)
+
+
+def _lateral(draft: Draft, lateral: Lateral) -> Named:
+    """A lateral join: its array sees what stands before it, and its element is a column for what comes after."""
+    below, scope, refusals = named_relation(draft, lateral.input)
+    array = resolved(lateral.array, scope)
+    refusals += misses(draft.script, lateral.array, scope)
+    type_ = type_of(array, scope.sources) or ""
+    element = element_of(type_)
+    if element is None:
+        reason, hint = f"it is {type_}, not an array.", "name an array, or make one: `array(a, b)`."
+        text = f"`{expression_in_words(array)}`"
+        refusals.append(draft.refusal("TYPE_MISMATCH", lateral.array.span, expression=text, reason=reason, hint=hint))
+    source = Source(lateral.alias, (Field(lateral.alias, element or ""),), span=lateral.span)
+    return replace(lateral, input=below, array=array), scope.beside(scope_of(lateral.alias, source)), refusals
 
 
 def _sync(draft: Draft, join: SyncJoin) -> Named:
@@ -137,17 +157,23 @@ def _using(draft: Draft, join: Join | AsofJoin, left: Scope, right: Scope) -> tu
 
 
 def _by_key(draft: Draft, join: Join, left: Scope, right: Scope) -> tuple[Expr | None, list[Refusal]]:
-    pair = [side.named("_key") for side in (left, right)]
+    pair = [side.named(KEY) or side.unshown(KEY) for side in (left, right)]
     if all(len(found) == 1 for found in pair):
-        return Expr("=", (pair[0][0].expr, pair[1][0].expr), span=join.span), []
+        left_key, right_key = (_asked_for_as_key(found[0].expr) for found in pair)
+        return Expr("=", (left_key, right_key), span=join.span), []
     refusals = list[Refusal]()
     for side, found in zip((left, right), pair, strict=True):
         if not found and side.is_whole:
             where = f"in {' or '.join(source.name for source in side.sources.values())}"
             hint = "a join without ON compares `_key`: add `ON` with a condition, or declare a column `_key`."
-            refusals.append(draft.refusal("UNKNOWN_COLUMN", join.span, column="_key", where=where, suggestion=hint))
+            refusals.append(draft.refusal("UNKNOWN_COLUMN", join.span, column=KEY, where=where, suggestion=hint))
         elif len(found) > 1:
-            miss = side.find(("_key",))
+            miss = side.find((KEY,))
             assert isinstance(miss, Miss), "two columns of one name are ambiguous"
             refusals.append(draft.refusal(miss.condition, join.span, **miss.parameters))
     return None, refusals
+
+
+def _asked_for_as_key(expr: Expr) -> Expr:
+    """A column as if its author had written ``_key``, whatever its own name is."""
+    return expr.map_references(lambda ref: replace(ref, parts=(ref.source, KEY))) if expr.op == "column" else expr

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from watersmeet.analyze.check_declarations import check_watermark
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import misses, resolved
 from watersmeet.analyze.outputs import check_outputs
 from watersmeet.analyze.relation_names import named_relation
-from watersmeet.analyze.scope import Scope, shown_further
+from watersmeet.analyze.scope import Miss, Scope, shown_further
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.analyzed import PUNCTUATION, punctuation
-from watersmeet.plan.nodes import AsofJoin, Item, Join, Relation, Scan, Star, Union, leaves, scans
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, Scan, Star, SyncJoin, Union, laterals, leaves
 
 
 def resolve(draft: Draft) -> Draft:
@@ -29,12 +31,38 @@ def resolve(draft: Draft) -> Draft:
         left = scope.sources.get(leaves(relation)[0].alias, Source("", ()))
         scope = replace(scope, further=shown_further(PUNCTUATION, punctuation(left)))
     items = tuple(item if isinstance(item, Star) else _item(item, scope) for item in query.items)
-    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where):
-        more += misses(draft.script, expr, scope)
+    by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
+    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by):
+        more += [miss for miss in misses(draft.script, expr, scope) if miss not in more]
+    more += [*_check_places(draft, by)]
     where = None if query.where is None else resolved(query.where, scope)
-    query = replace(query, relation=relation, items=items, where=where)
+    group_by = tuple(resolved(expr, scope) for expr in by)
+    query = replace(query, relation=relation, items=items, where=where, group_by=group_by)
     draft = replace(draft, query=query, scope=scope).refusing([*refusals, *more])
     return draft.refusing(check_outputs(draft))
+
+
+def _grouped_by(query: Query, expr: Expr, scope: Scope) -> Expr:
+    """What GROUP BY means: a number the column of SELECT at that place, as in Spark, and a name that AS gave that one.
+
+    A column goes before a name that AS gave.
+    """
+    place = expr.value if expr.op == "literal" else None
+    if isinstance(place, int) and not isinstance(place, bool) and 0 < place <= len(query.items):
+        item = query.items[place - 1]
+        return item.expr if isinstance(item, Item) else expr
+    if expr.op == "column" and len(expr.refs[0].parts) == 1 and isinstance(scope.find(expr.refs[0].parts), Miss):
+        name = expr.refs[0].parts[0].lower()
+        return next((i.expr for i in query.items if isinstance(i, Item) and (i.name or "").lower() == name), expr)
+    return expr
+
+
+def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
+    """Numbers in GROUP BY that are no place of a column."""
+    for expr in by:
+        if expr.op == "literal":
+            hint = "name what the groups are made by; a number is the place of a column in SELECT."
+            yield _unsupported(draft, expr.span, f"GROUP BY {expr.text}", hint)
 
 
 def _item(item: Item, scope: Scope) -> Item:
@@ -46,42 +74,53 @@ def _unsupported(draft: Draft, span: Span, what: str, hint: str) -> Refusal:
 
 
 def _check_aliases(draft: Draft) -> Iterator[Refusal]:
-    seen = dict[str, Scan | Union]()
-    for leaf in leaves(draft.query.relation):
+    seen = dict[str, Scan | Union | Lateral]()
+    for leaf in (*leaves(draft.query.relation), *laterals(draft.query.relation)):
         first = seen.setdefault(leaf.alias.lower(), leaf)
         if first is not leaf:
-            renamed = f"{leaf.source if isinstance(leaf, Scan) else ')'} AS {leaf.alias}2"
-            hint = f"give it another name, for example `{renamed}`."
-            before = f"the alias of {first.source if isinstance(first, Scan) else 'a union'}"
+            written = leaf.source if isinstance(leaf, Scan) and not leaf.source.startswith("#") else ")"
+            before_it = "" if isinstance(leaf, Lateral) else f"{written} "
+            hint = f"give it another name, for example `{before_it}AS {leaf.alias}2`."
+            before = f"the alias of {_called(first)}"
             yield draft.refusal("DUPLICATE_NAME", leaf.span, name=leaf.alias, before=before, hint=hint)
+
+
+def _called(leaf: Scan | Union | Lateral) -> str:
+    if isinstance(leaf, Scan):
+        return "a subquery" if leaf.source.startswith("#") else leaf.source
+    return "a union" if isinstance(leaf, Union) else "an element"
 
 
 def _check_sources(draft: Draft) -> Iterator[Refusal]:
     names = [source.name for source in draft.sources.values()]
-    relation = draft.query.relation
-    versions = _versions(relation)
-    for scan in scans(relation):
+    for scan, place in _places(draft.query.relation):
         source = draft.sources.get(scan.source.lower())
         if source is None:
-            suggestion = did_you_mean(scan.source, names)
+            is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
+            later = f"declare the view {scan.source} before what reads it."
+            suggestion = later if is_later else did_you_mean(scan.source, names)
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
-        elif source.kind == "table" and scan not in versions:
-            what = (
-                "query over"
-                if isinstance(relation, Scan)
-                else "union with"
-                if isinstance(relation, Union)
-                else "join with"
-            )
-            hint = (
-                "declare it with CREATE STREAM and a WATERMARK, or join it as `JOIN table FOR SYSTEM_TIME AS OF time`."
-            )
-            yield _unsupported(draft, scan.span, f"A {what} the table {scan.source}", hint)
+        elif source.kind == "table" and place is not None:
+            hint = "name a stream instead, or write JOIN: a stream looks a table up, and two tables are joined as one."
+            yield _unsupported(draft, scan.span, f"{place} the table {scan.source}", hint)
+        if source is not None and source.fields:
+            yield from (wrong for mark in scan.watermarks for wrong in check_watermark(draft.script, source, mark))
 
 
-def _versions(relation: Relation) -> tuple[Scan, ...]:
-    """The sources whose rows are versions, which a table may be."""
-    if isinstance(relation, AsofJoin):
-        own = (relation.right,) if isinstance(relation.right, Scan) else ()
-        return own + _versions(relation.left)
-    return _versions(relation.left) + _versions(relation.right) if isinstance(relation, Join) else ()
+def _places(relation: Relation) -> Iterator[tuple[Scan, str | None]]:
+    """The sources of a relation, each with what it is part of that a table cannot be; None: a table may stand there."""
+    match relation:
+        case Scan():
+            yield relation, None
+        case Union():
+            yield from ((scan, None) for scan in relation.scans)
+        case SyncJoin():
+            ports = (port for leaf in relation.inputs for port in _places(leaf))
+            yield from ((scan, place or "A SYNC JOIN with") for scan, place in ports)
+        case Lateral():
+            yield from _places(relation.input)
+        case Join() if relation.is_windowed:
+            sides = (*_places(relation.left), *_places(relation.right))
+            yield from ((scan, place or "A window join with") for scan, place in sides)
+        case _:
+            yield from (*_places(relation.left), *_places(relation.right))

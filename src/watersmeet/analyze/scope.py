@@ -10,6 +10,9 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean
 from watersmeet.plan.expressions import Expr, Reference, column, quote
 
+KEY, VALUE = "_key", "_value"
+"""The facets of a record."""
+
 _OF_WINDOWS = frozenset({"_trigger", "_seq", "_last"})
 
 
@@ -84,6 +87,12 @@ class Scope:
         """The columns of that name."""
         return tuple(shown for shown in self.columns if shown.name.lower() == name.lower())
 
+    def unshown(self, name: str) -> tuple[Shown, ...]:
+        """The columns of that name that can be named though ``*`` leaves them out: facets, and those of a join."""
+        found = (show(alias, source, name) for alias, source in self.visible.items())
+        own = tuple(shown for shown in found if shown is not None)
+        return own or tuple(shown for shown in self.further if shown.name == name.lower())
+
     def find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
         """What a name means. None: nothing is known, because a source is unknown and refused as such.
 
@@ -92,16 +101,20 @@ class Scope:
         first, *rest = parts
         alias = self.alias(first) if rest else None
         if alias is not None:
+            rest = rest[1:] if _is_facet(self.sources[alias], rest) else rest
             shown = show(alias, self.sources[alias], rest[0])
             if shown is not None:
                 return _inside(shown, rest[1:])
             if not self.sources[alias].fields:
                 return None
-        candidates = self.named(first) or tuple(shown for shown in self.further if shown.name == first.lower())
-        if len(candidates) > 1:
+        elif rest and first.lower() == VALUE and not self.named(first):
+            return self.find(tuple(rest))
+        candidates = self.named(first) or self.unshown(first)
+        # Two columns of one alias are those of an alias that is given twice, which has been refused as such.
+        if len({shown.alias for shown in candidates}) > 1:
             return _ambiguous(parts, candidates)
         if candidates:
-            return _inside(candidates[0], rest)
+            return _inside(candidates[-1], rest)
         return self._missing(first, rest, alias) if self.is_whole or alias else None
 
     def _missing(self, first: str, rest: list[str], alias: str | None) -> Miss:
@@ -126,17 +139,54 @@ class Scope:
 
 def scope_of(alias: str, source: Source) -> Scope:
     """The names of one source."""
-    return Scope({alias: source}, tuple(s for f in source.fields if (s := show(alias, source, f.name))))
+    shown = (show(alias, source, f.name) for f in source.fields if not f.hidden)
+    return Scope({alias: source}, tuple(s for s in shown if s))
 
 
 def show(alias: str, source: Source, name: str) -> Shown | None:
-    """A column of a source, spelled as it was declared."""
+    """A column of a source, spelled as it was declared; or a facet: its key, or all of it that is no key."""
     found = source.field(name)
     if found is None:
-        return None
+        return _facet(alias, source, name.lower())
     leaf = column((alias, found.name))
     ref = replace(leaf.refs[0], source=alias, name=found.name)
     return Shown(found.name, alias, found.type, replace(leaf, refs=(ref,)))
+
+
+def _facet(alias: str, source: Source, name: str) -> Shown | None:
+    """What ``_key`` or ``_value`` stands for; None for any other name, or if the source has no key."""
+    if name == KEY:
+        parts = [show(alias, source, column) for column in source.key]
+    elif name == VALUE:
+        parts = [show(alias, source, f.name) for f in source.fields if not f.hidden and f.name not in source.key]
+    else:
+        return None
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    if name == KEY and len(found) == 1:
+        return replace(found[0], name=KEY)
+    return Shown(name, alias, "", struct_of([(part.name, part.expr) for part in found]))
+
+
+def _is_facet(source: Source, rest: list[str]) -> bool:
+    """Whether a column is named by way of ``_value``, as in ``orders._value.id``."""
+    return len(rest) > 1 and rest[0].lower() == VALUE and source.field(VALUE) is None
+
+
+def struct_of(parts: Iterable[tuple[str, Expr]]) -> Expr:
+    """Columns as one value, with their names as fields.
+
+    >>> struct_of([("id", column(("a", "id")))]).text
+    "named_struct('id', `a`.`id`)"
+    """
+    shell, holes = "named_struct(", list[tuple[Reference, Expr]]()
+    for name, expr in parts:
+        quoted = name.replace("\\", "\\\\").replace("'", "\\'")
+        shell += f"{', ' if holes else ''}'{quoted}', "
+        holes.append((Reference((), len(shell), len(shell) + 1), expr))
+        shell += "?"
+    return splice(Expr("other", text=f"{shell})"), holes)
 
 
 def shown_further(source: str, fields: tuple[Field, ...]) -> tuple[Shown, ...]:
@@ -170,7 +220,9 @@ def _inside(shown: Shown, path: list[str]) -> Expr | Miss:
             continue
         inner = next((f for f in fields if f.name.lower() == part.lower()), None)
         if inner is None:
-            outer = ".".join((shown.alias, shown.name, *spelled))
+            # The element of an array is called as its alias, which nobody writes twice.
+            owner = () if shown.alias == shown.name else (shown.alias,)
+            outer = ".".join((*owner, shown.name, *spelled))
             hint = did_you_mean(part, [f.name for f in fields]) if fields else f"`{outer}` is of type {within}."
             return _unknown(f"{outer}.{part}", f"inside `{outer}`", hint)
         within = inner.type

@@ -12,9 +12,14 @@ from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLookupJoin,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedSyncJoin,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
     Warned,
     aliases,
@@ -28,10 +33,10 @@ EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS |
 
 _SPLIT_HINT = "compare an expression over one side with an expression over the other, or {}."
 
-Conditional = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedAsofJoin
+Conditional = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedAsofJoin | AnalyzedLookupJoin | AnalyzedTableJoin
 """The joins that have a condition."""
 
-_T = TypeVar("_T", AnalyzedJoin, AnalyzedWindowJoin, AnalyzedAsofJoin)
+_T = TypeVar("_T", AnalyzedJoin, AnalyzedWindowJoin, AnalyzedAsofJoin, AnalyzedLookupJoin, AnalyzedTableJoin)
 
 
 def split_condition(draft: Draft) -> Draft:
@@ -48,13 +53,19 @@ def split_condition(draft: Draft) -> Draft:
 
 def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
     match relation:
-        case AnalyzedScan() | AnalyzedSyncJoin():
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion() | AnalyzedSyncJoin():
             return relation
+        case AnalyzedLateral():
+            return replace(relation, input=_split(relation.input))
         case AnalyzedWindowJoin():
             return _taken_apart(relation)
         case AnalyzedAsofJoin():
             return _taken_apart(replace(relation, left=_split(relation.left)))
         case AnalyzedJoin():
+            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
+        case AnalyzedLookupJoin():
+            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
+        case AnalyzedTableJoin():
             return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
 
 
@@ -63,7 +74,7 @@ def _taken_apart(relation: _T) -> _T:
     keys, left_only, right_only = list(relation.keys), list[Expr](), list[Expr]()
     residual = list[Expr]()
     for part in relation.residual:
-        key = _key(part, left, right)
+        key = key_of(part, left, right)
         if part.op == "literal" and part.value is True:
             continue
         if key is not None:
@@ -87,7 +98,14 @@ def _taken_apart(relation: _T) -> _T:
     )
 
 
-def _key(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, Expr] | None:
+def key_of(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, Expr] | None:
+    """What an equality compares, the expression over the left aliases first; None for what is no key.
+
+    >>> from watersmeet.plan.expressions import Reference
+    >>> a, b = (Expr("column", text="id", refs=(Reference(("id",), 0, 2, alias, "id"),)) for alias in "ab")
+    >>> key_of(Expr("=", (b, a)), frozenset({"a"}), frozenset({"b"})) == (a, b)
+    True
+    """
     if part.op != "=":
         return None
     a, b = part.args
@@ -101,6 +119,9 @@ def _key(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr,
 
 
 def _joins(relation: AnalyzedRelation) -> Iterator[Conditional]:
+    if isinstance(relation, AnalyzedView):
+        # Its conditions were looked at when it was declared.
+        return
     for side in inputs(relation):
         yield from _joins(side)
     if isinstance(relation, Conditional):
@@ -147,6 +168,19 @@ def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> I
 def _check_keys(draft: Draft, join: Conditional) -> Iterator[Warned]:
     if not join.keys and not isinstance(join, AnalyzedAsofJoin):
         left, right = (draft.names_of(aliases(side)) for side in (join.left, join.right))
-        reach = "all within its bounds" if isinstance(join, AnalyzedJoin) else "the whole window of the other side"
-        message = f"No equality joins {left} with {right}, so every row is compared with {reach}."
+        message = f"No equality joins {left} with {right}, so every {_reach(draft, join)}."
         yield Warned(message, join.span)
+
+
+def _reach(draft: Draft, join: AnalyzedJoin | AnalyzedWindowJoin | AnalyzedLookupJoin | AnalyzedTableJoin) -> str:
+    """How much each row is compared with where no key tells."""
+    match join:
+        case AnalyzedJoin():
+            return "row is compared with all within its bounds"
+        case AnalyzedWindowJoin():
+            return "row is compared with the whole window of the other side"
+        case AnalyzedLookupJoin():
+            table = join.left if join.table == "left" else join.right
+            return f"row of the stream is compared with the whole table {draft.names_of(aliases(table))}"
+        case AnalyzedTableJoin():
+            return "change is compared with the whole table of the other side (block-nested)"

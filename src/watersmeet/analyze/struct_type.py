@@ -22,6 +22,20 @@ def fields_inside(type: str) -> tuple[Field, ...] | None:
     return tuple(_field(part) for part in _split(inner[1:-1]))
 
 
+def element_of(type: str) -> str | None:
+    """The type of an array's elements; "" where only Spark can tell; None for what is no array.
+
+    >>> element_of("ARRAY<STRUCT<x: INT>>"), element_of(""), element_of("INT")
+    ('STRUCT<x: INT>', '', None)
+    """
+    text = type.strip()
+    if text == "":
+        return ""
+    if not text.upper().startswith("ARRAY"):
+        return None
+    return text[len("ARRAY") :].strip()[1:-1].strip()
+
+
 def _field(text: str) -> Field:
     if text.startswith("`"):
         end = text.index("`", 1)

@@ -9,13 +9,13 @@ from watersmeet.analyze.event_time import event_times, is_sound
 from watersmeet.analyze.time_units import check_families
 from watersmeet.analyze.unbounded import watermark_hint
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedSyncJoin
+from watersmeet.plan.analyzed import AnalyzedLeaf, AnalyzedSyncJoin
 from watersmeet.plan.nodes import SyncJoin
 
 DISORDER = "watersmeet.sync.disorder"
 
 
-def sync_join(draft: Draft, join: SyncJoin, scans: tuple[AnalyzedScan, ...]) -> tuple[AnalyzedSyncJoin, list[Refusal]]:
+def sync_join(draft: Draft, join: SyncJoin, scans: tuple[AnalyzedLeaf, ...]) -> tuple[AnalyzedSyncJoin, list[Refusal]]:
     """The join of all ports, with what is wrong with it."""
     refusals = [*_check(draft, join, scans)] if all(is_sound(scan.source) for scan in scans) else []
     times = tuple(time.column for scan in scans for time in event_times(scan)[:1])
@@ -23,7 +23,7 @@ def sync_join(draft: Draft, join: SyncJoin, scans: tuple[AnalyzedScan, ...]) -> 
     return AnalyzedSyncJoin(scans, times, disorder, join.span), refusals
 
 
-def _check(draft: Draft, join: SyncJoin, scans: tuple[AnalyzedScan, ...]) -> Iterator[Refusal]:
+def _check(draft: Draft, join: SyncJoin, scans: tuple[AnalyzedLeaf, ...]) -> Iterator[Refusal]:
     if len(scans) < 2:
         what, hint = "A SYNC JOIN of one source", "write `a SYNC JOIN b`."
         yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)

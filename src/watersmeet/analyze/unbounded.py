@@ -10,7 +10,17 @@ from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, family_of
 from watersmeet.catalog import NOWHERE, Field, Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, TimeColumn, aliases
+from watersmeet.plan.analyzed import (
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedLookupJoin,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+    TimeColumn,
+    aliases,
+)
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
 from watersmeet.plan.words import expression_in_words, kind_in_words
@@ -20,7 +30,7 @@ Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "disti
 
 
 def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
-    """The sides that have no watermark. A side that is a join itself has been refused where its own sides were."""
+    """The sources of both sides that lack a watermark, where nothing has asked them for one before."""
     if draft.inputs == "batches" and join.within is None:
         # A bound in ON would have named the event time; WITHIN leaves open which column it is.
         return []
@@ -29,12 +39,25 @@ def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[R
             "MISSING_WATERMARK",
             join.span,
             **_names(draft, joined),
-            side=draft.name_of(side.alias),
-            hint=watermark_hint(side, _compared(join, side.alias)),
+            side=draft.name_of(leaf.alias),
+            hint=watermark_hint(leaf, _compared(join, leaf.alias)),
         )
         for side in (joined.left, joined.right)
-        if isinstance(side, AnalyzedScan) and not side.source.watermarks
+        for leaf in unmarked(side)
     ]
+
+
+def unmarked(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
+    """The sources without a watermark under a join: a lookup needs none, and other joins have asked for theirs."""
+    match side:
+        case AnalyzedScan() | AnalyzedView():
+            return () if side.source.watermarks else (side,)
+        case AnalyzedLateral():
+            return unmarked(side.input)
+        case AnalyzedLookupJoin():
+            return unmarked(side.left if side.table == "right" else side.right)
+        case _:
+            return ()
 
 
 def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
@@ -179,9 +202,11 @@ def _compared(join: Join, alias: str) -> list[str]:
     return [ref.name for ref in refs]
 
 
-def watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
+def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
     """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
     source = side.source
+    if isinstance(side, AnalyzedView):
+        return "select a watermarked column in that view, as it is."
     column = _likely_time(source, compared)
     if side.parts:
         return _union_hint(side, column)
@@ -196,7 +221,7 @@ def watermark_hint(side: AnalyzedScan, compared: list[str]) -> str:
     return f"add {_declaration(column)} to the columns of {source.name}."
 
 
-def _union_hint(side: AnalyzedScan, column: Field | None) -> str:
+def _union_hint(side: AnalyzedLeaf, column: Field | None) -> str:
     if column is None:
         return (
             f"add a TIMESTAMP column to {listed([part.name for part in side.parts])}, and `WATERMARK FOR` it in each."

@@ -6,17 +6,27 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import is_sound
+from watersmeet.analyze.event_time import given_watermarks, is_sound, marked
 from watersmeet.analyze.heartbeats import heartbeat_of
+from watersmeet.analyze.scope import KEY
+from watersmeet.analyze.views import placed
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import (
+    AnalyzedLateral,
+    AnalyzedQuery,
+    AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
+    kind_of,
+)
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import Scan, Union
 
 
 def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:
     """The sources of a union in order; one that is not declared has no columns."""
-    return tuple(draft.sources.get(scan.source.lower(), Source(scan.source, ())) for scan in union.scans)
+    return tuple(marked(draft.sources.get(s.source.lower(), Source(s.source, ())), s) for s in union.scans)
 
 
 def merged(draft: Draft, union: Union) -> Source:
@@ -25,13 +35,18 @@ def merged(draft: Draft, union: Union) -> Source:
     A union that has been refused has no columns, so that nothing is said of what follows from that.
     """
     first, *others = parts = parts_of(draft, union)
-    is_known = all(is_sound(part) and part.kind == "stream" for part in parts)
+    is_known = all(is_sound(part) for part in parts) and _kept_apart(draft, union) is None
     if not is_known or any(_difference(first, other) for other in others):
         return Source(union.alias, (), span=union.span)
-    positions = range(len(first.fields))
+    positions = range(min(len(_columns(part)) for part in parts))
     fields = tuple(replace(first.fields[i], nullable=any(p.fields[i].nullable for p in parts)) for i in positions)
     marks = tuple(mark for i in positions if (mark := _mark(i, parts)) is not None)
-    return Source(union.alias, fields, marks, span=union.span, order=_order(parts), order_span=union.span)
+    return Source(union.alias, fields, marks, first.kind, span=union.span, order=_order(parts), order_span=union.span)
+
+
+def _columns(part: Source) -> list[Field]:
+    """What a part brings into a union, by position: what ``*`` shows of it, and the key of its records."""
+    return [field for field in part.fields if not field.hidden or field.name.lower() == KEY]
 
 
 def _order(parts: tuple[Source, ...]) -> str | None:
@@ -48,10 +63,15 @@ def _is_order(part: Source, field: Field) -> bool:
 def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
     """Parts that do not fit together."""
     first, *others = parts_of(draft, union)
+    refusal = _kept_apart(draft, union)
+    if refusal is not None:
+        yield refusal
     for scan, other in zip(union.scans[1:], others, strict=True):
         difference = _difference(first, other) if first.fields and other.fields else None
         if difference is not None:
             hint = f"declare {other.name} with the columns of {first.name}, in the same order."
+            if scan.source.startswith("#"):
+                hint = "select as many columns of the same types, in the same order; a CAST makes a column fit."
             what = f"The union {union.alias}"
             yield draft.refusal("TYPE_MISMATCH", scan.span, expression=what, reason=difference, hint=hint)
     if merged(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
@@ -59,6 +79,60 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
         what = f"A union of {names}, whose heartbeats differ,"
         hint = "declare the same HEARTBEAT WHEN for all of them, or for none."
         yield draft.refusal("UNSUPPORTED_STATEMENT", union.span, what=what, hint=hint)
+
+
+def _kept_apart(draft: Draft, union: Union) -> Refusal | None:
+    """What cannot be in one union: streams and tables, tables by key, joins and groups."""
+    parts = parts_of(draft, union)
+    hint = "write the result to a sink, and read that as a source of the union."
+    for scan, part in zip(union.scans, parts, strict=True):
+        query = draft.views.get(scan.source.lower())
+        if part.kind != parts[0].kind and part.fields and parts[0].fields:
+            what = f"A union of the {parts[0].kind} {_called(union.scans[0])} with the {part.kind} {_called(scan)}"
+            hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
+        elif query is None and part.primary_key:
+            what = f"A union with the table {scan.source}, whose rows replace each other by key,"
+            hint = "declare it without PRIMARY KEY, as a bag of rows that come and go."
+        elif query is not None and not _is_plain(query):
+            what = f"A union with {_called(scan)}, which joins, groups or is a union itself,"
+        else:
+            continue
+        return draft.refusal("UNSUPPORTED_STATEMENT", scan.span, what=what, hint=hint)
+    return None
+
+
+def _called(scan: Scan) -> str:
+    return "a subquery" if scan.source.startswith("#") else scan.source
+
+
+def _is_plain(query: AnalyzedQuery) -> bool:
+    """Whether a query keeps nothing: it filters, computes and takes arrays apart."""
+    if query.group is not None or query.result != kind_of(query.relation):
+        return False
+    relation = query.relation
+    while isinstance(relation, AnalyzedLateral):
+        relation = relation.input
+    if isinstance(relation, AnalyzedView):
+        return _is_plain(relation.query)
+    return isinstance(relation, AnalyzedScan) and not relation.source.primary_key and not relation.parts
+
+
+def is_plain_union(draft: Draft, union: Union) -> bool:
+    """Whether all parts are streams as they are declared."""
+    named = (scan.source.lower() for scan in union.scans)
+    return merged(draft, union).kind == "stream" and not any(name in draft.views for name in named)
+
+
+def union_of(draft: Draft, union: Union) -> AnalyzedUnion:
+    """A union of views or tables."""
+    sides: list[AnalyzedScan | AnalyzedView] = []
+    for number, (scan, part) in enumerate(zip(union.scans, parts_of(draft, union), strict=True)):
+        alias, query = f"{union.alias}/{number + 1}", draft.views.get(scan.source.lower())
+        given = given_watermarks(part, scan)
+        leaf = AnalyzedScan(alias, part) if query is None else placed(alias, part, query, given)
+        assert isinstance(leaf, AnalyzedScan | AnalyzedView)
+        sides.append(leaf)
+    return AnalyzedUnion(union.alias, draft.scope.sources[union.alias], tuple(sides))
 
 
 def union_heartbeat(draft: Draft, union: Union) -> Expr | None:
@@ -74,10 +148,10 @@ def _heartbeats(draft: Draft, union: Union) -> Iterator[Expr | None]:
 
 
 def _by_position(condition: Expr, part: Source, fields: tuple[Field, ...]) -> Expr:
-    names = dict(zip((field.name for field in part.fields), (field.name for field in fields), strict=True))
+    names = dict(zip((field.name for field in part.fields), (field.name for field in fields), strict=False))
 
     def renamed(ref: Reference) -> Reference:
-        return replace(ref, name=names[ref.name])
+        return replace(ref, name=names.get(ref.name, ref.name))
 
     return condition.map_references(renamed)
 
@@ -93,13 +167,20 @@ def _mark(position: int, parts: tuple[Source, ...]) -> Watermark | None:
 
 def _difference(first: Source, other: Source) -> str | None:
     """What keeps two parts of a union apart; None if their columns have the same types."""
-    if len(first.fields) != len(other.fields):
-        return f"{first.name} has {len(first.fields)} columns, {other.name} has {len(other.fields)}."
-    for i, (mine, theirs) in enumerate(zip(first.fields, other.fields, strict=True), start=1):
-        if _normal(mine.type) != _normal(theirs.type):
-            columns = (f"`{mine.name}` {mine.type} in {first.name}", f"`{theirs.name}` {theirs.type} in {other.name}")
+    shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
+    if len(shown[0]) != len(shown[1]):
+        return f"{_part(first)} has {len(shown[0])} columns, {_part(other)} has {len(shown[1])}."
+    for i, (mine, theirs) in enumerate(zip(_columns(first), _columns(other), strict=False), start=1):
+        # Of what only Spark can compute, only Spark knows the type.
+        if mine.type and theirs.type and _normal(mine.type) != _normal(theirs.type):
+            columns = (f"`{f.name}` {f.type} in {_part(s)}" for f, s in ((mine, first), (theirs, other)))
             return f"column {i} is {' and '.join(columns)}."
     return None
+
+
+def _part(source: Source) -> str:
+    # A subquery has a name that nobody wrote.
+    return "a subquery" if source.name.startswith("#") else source.name
 
 
 def _normal(type: str) -> str:

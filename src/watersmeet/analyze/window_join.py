@@ -15,8 +15,8 @@ from watersmeet.errors import Refusal
 from watersmeet.plan.analyzed import (
     PUNCTUATION,
     AnalyzedJoin,
+    AnalyzedLeaf,
     AnalyzedRelation,
-    AnalyzedScan,
     AnalyzedWindowJoin,
     Padding,
 )
@@ -24,7 +24,7 @@ from watersmeet.plan.expressions import conjuncts
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Pad, Side, Window
 from watersmeet.plan.words import kind_in_words
 
-Sides = tuple[AnalyzedScan, AnalyzedScan]
+Sides = tuple[AnalyzedLeaf, AnalyzedLeaf]
 
 EMIT_DISCARDED = "watersmeet.window.emit_discarded"
 

@@ -11,14 +11,14 @@ from watersmeet.analyze.meaning import is_resolved
 from watersmeet.catalog import Amount, Span
 from watersmeet.duration import DAY
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedLimit, AnalyzedScan, AnalyzedWindow
+from watersmeet.plan.analyzed import AnalyzedLeaf, AnalyzedLimit, AnalyzedWindow
 from watersmeet.plan.nodes import Window
 from watersmeet.plan.words import amount_in_words, expression_in_words
 
 NESTED = frozenset({"array", "map", "struct", "variant"})
 
 
-def analyzed_window(scan: AnalyzedScan, window: Window) -> AnalyzedWindow:
+def analyzed_window(scan: AnalyzedLeaf, window: Window) -> AnalyzedWindow:
     """The window of a side, its sizes in units; what has no meaning has been refused by `check_window`."""
     limit = None if window.limit is None else AnalyzedLimit(window.limit.kind, window.limit.amount.value)
     size = window.amount.value
@@ -28,7 +28,7 @@ def analyzed_window(scan: AnalyzedScan, window: Window) -> AnalyzedWindow:
     return AnalyzedWindow(window.kind, size, window.column, window.partition_by, limit)
 
 
-def check_window(draft: Draft, scan: AnalyzedScan, window: Window) -> Iterator[Refusal]:
+def check_window(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
     """Why the window of a side has no meaning."""
     amount, shown = window.amount, amount_in_words(window.amount)
     if amount.value < 0:
@@ -44,7 +44,7 @@ def check_window(draft: Draft, scan: AnalyzedScan, window: Window) -> Iterator[R
     yield from _check_partitions(draft, scan, window)
 
 
-def _check_delta(draft: Draft, scan: AnalyzedScan, window: Window) -> Iterator[Refusal]:
+def _check_delta(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
     column = window.column
     if column is None:
         hint = "write the column that is measured, then a size: `DELTA sold_at 10s`."
@@ -64,7 +64,7 @@ def _check_delta(draft: Draft, scan: AnalyzedScan, window: Window) -> Iterator[R
         yield _wrong(draft, scan, window.span, reason, f"a distance of {amount_in_words(amount)}", hint)
 
 
-def _check_partitions(draft: Draft, scan: AnalyzedScan, window: Window) -> Iterator[Refusal]:
+def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Iterator[Refusal]:
     sources = {scan.alias: scan.source}
     for expr in window.partition_by:
         type_ = type_of(expr, sources) if is_resolved(expr) else None
@@ -91,11 +91,11 @@ def _is_positive(amount: Amount) -> bool:
     return amount.value > 0 and not amount.is_interval
 
 
-def _column_type(scan: AnalyzedScan, window: Window) -> str:
+def _column_type(scan: AnalyzedLeaf, window: Window) -> str:
     found = type_of(window.column, {scan.alias: scan.source}) if window.column is not None else None
     return found or "a type that only Spark knows"
 
 
-def _wrong(draft: Draft, scan: AnalyzedScan, span: Span, reason: str, cause: str, hint: str) -> Refusal:
+def _wrong(draft: Draft, scan: AnalyzedLeaf, span: Span, reason: str, cause: str, hint: str) -> Refusal:
     side = draft.name_of(scan.alias)
     return draft.refusal("WRONG_WINDOW", span, side=side, reason=reason, cause=cause, hint=hint)

@@ -32,7 +32,15 @@ class Executor(StrEnum):
     kernel = "kernel"
 
 
-ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A project's folder or a .sql file.")]
+class ExplainStage(StrEnum):
+    """``plan``: as it was read; ``analyzed``: with names, keys, bounds and types; ``physical``: with the operators."""
+
+    plan = "plan"
+    analyzed = "analyzed"
+    physical = "physical"
+
+
+ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A folder, a .sql file or a .substrait plan.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
 MasterOption = Annotated[
     str | None, typer.Option("--master", help="Spark's master, for example local[2].", metavar="URL")
@@ -98,19 +106,55 @@ def check(context: typer.Context, path: ProjectPath = Path(), format: FormatOpti
 
 
 @app.command()
-def explain(context: typer.Context, path: ProjectPath = Path(), format: FormatOption = Format.text) -> None:
+def explain(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    stage: Annotated[
+        ExplainStage, typer.Option("--stage", help="What was asked, what it means, or how it would run.")
+    ] = ExplainStage.physical,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", help="Write a drawing to this file instead.", metavar="FILE")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    format: FormatOption = Format.text,
+) -> None:
     """Show how every query would run. Needs no Spark.
 
-    The plan with its keys, both time bounds, how long each side is kept, the operator and why.
+    The plan with its keys, both time bounds, how long each side is kept, which columns are read, which filters moved,
+    the operator and why.
 
     \b
     Example:
       watersmeet explain shop/sql/join.sql
+      watersmeet explain shop --stage analyzed --json
+      watersmeet explain shop --svg plan.svg
     """
-    with reported(context, format):
-        from watersmeet.cli.check import explain_project
+    shown = Format.json if as_json else format
+    with reported(context, shown):
+        if svg is not None and shown is Format.json:
+            raise typer.BadParameter("--svg and --json exclude each other")
+        from watersmeet.cli.explain import explain_project
 
-        explain_project(path, format)
+        explain_project(path, shown, stage.value, svg)
+
+
+@app.command()
+def fmt(
+    context: typer.Context,
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="SQL files, or folders of them.")],
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
+) -> None:
+    """Write SQL files in canonical layout. Only spaces, line breaks and the case of keywords change.
+
+    \b
+    Example:
+      watersmeet fmt shop/sql
+      watersmeet fmt query.sql --check
+    """
+    with reported(context):
+        from watersmeet.cli.fmt import check_layout, format_files
+
+        (check_layout if check else format_files)(paths)
 
 
 @app.command()
@@ -123,6 +167,13 @@ def run(
     remote: RemoteOption = None,
     conf: ConfOption = None,
     packages: PackagesOption = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", help="Serve /metrics to Prometheus.", metavar="PORT", min=0, max=65535),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address to serve them at.", metavar="HOST")
+    ] = "127.0.0.1",
     format: FormatOption = Format.text,
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
@@ -131,15 +182,17 @@ def run(
     Example:
       watersmeet run shop
       watersmeet run shop --once --conf spark.driver.memory=4g
+      watersmeet run shop --metrics-port 9464
       watersmeet run query.sql --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0
     """
     with reported(context, format):
         if once and end:
             raise typer.BadParameter("--once and --end exclude each other")
-        from watersmeet.cli.run import Cluster, run_project
+        from watersmeet.cli.run import Cluster, Endpoint, run_project
 
         cluster = Cluster.of(master, remote, conf or [], packages)
-        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format)
+        endpoint = Endpoint(metrics_port, metrics_host)
+        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint)
 
 
 @app.command()

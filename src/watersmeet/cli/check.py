@@ -1,4 +1,4 @@
-"""``check`` and ``explain``: what may be said of queries without running them."""
+"""``check``: whether queries may run, without running them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import typer
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.errors import Place
-from watersmeet.physical import plan_query
-from watersmeet.physical.explain import as_json, render
 
 
 def check_project(path: Path, format: Format) -> None:
@@ -30,15 +28,6 @@ def check_project(path: Path, format: Format) -> None:
     typer.echo(
         f"{opened.project.script_name}: {count} {'query' if count == 1 else 'queries'} can run, in bounded state."
     )
-
-
-def explain_project(path: Path, format: Format) -> None:
-    """Print the plan of every query."""
-    opened = open_script(path)
-    if format is Format.json:
-        typer.echo(json.dumps([as_json(query, plan_query(query)) for query in opened.queries], indent=2))
-    else:
-        typer.echo("\n\n".join(render(query, plan_query(query)) for query in opened.queries))
 
 
 def _warnings(opened: Opened) -> list[tuple[str, Place | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -87,8 +87,11 @@ class Board:
 
 def progress_line(progress: Progress) -> str:
     """A batch as one line of JSON."""
-    values = {field.name: getattr(progress, field.name) for field in fields(progress)}
-    return json.dumps(values | {"watermarks": dict(progress.watermarks), "partitions": dict(progress.partitions)})
+    # The watermarks are there in words.
+    names = [field.name for field in fields(progress) if field.name not in ("marks", "temporal")]
+    values = {name: getattr(progress, name) for name in names}
+    values |= {"watermarks": dict(progress.watermarks), "partitions": dict(progress.partitions)}
+    return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
 
 
 def progress_table(totals: dict[str, Totals]) -> RenderableType:

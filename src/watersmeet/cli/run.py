@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -16,10 +16,14 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.progress import Board
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.observe.endpoint import LOOPBACK, served
+from watersmeet.observe.prometheus import Metrics
 from watersmeet.project import Project, absolute_path, resolve_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from watersmeet.observe.progress import Progress
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
@@ -58,16 +62,33 @@ class Cluster:
         return spark
 
 
-def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) -> None:
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the metrics are served; without a port, nowhere."""
+
+    port: int | None = None
+    host: str = LOOPBACK
+
+    @contextmanager
+    def serving(self, metrics: Metrics) -> Generator[None]:
+        """Serve them while this is entered, and say where."""
+        with nullcontext() if self.port is None else served(metrics, self.port, self.host) as address:
+            if address is not None:
+                typer.echo(f"Metrics are at {address}/metrics.", err=True)
+            yield
+
+
+def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format, endpoint: Endpoint) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     opened = open_script(path)
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
-    board = Board(format)
+    board, metrics = Board(format), Metrics()
     try:
-        spark = cluster.session(opened.project, storage)
-        with interruptible(), board:
-            run_opened(opened, spark, storage, trigger, cluster.remote is None, board)
+        with endpoint.serving(metrics):
+            spark = cluster.session(opened.project, storage)
+            with interruptible(), board:
+                run_opened(opened, spark, storage, trigger, cluster.remote is None, board, metrics)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         return
@@ -76,13 +97,25 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format) 
 
 
 def run_opened(
-    opened: Opened, spark: SparkSession, storage: Path, trigger: Trigger, is_local: bool, board: Board
+    opened: Opened,
+    spark: SparkSession,
+    storage: Path,
+    trigger: Trigger,
+    is_local: bool,
+    board: Board,
+    metrics: Metrics | None = None,
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error.
     """
     from watersmeet.spark.run import run_script
+
+    taken = metrics or Metrics()
+
+    def show(progress: Progress) -> None:
+        taken.take(progress)
+        board.show(progress)
 
     # A remote server has files of its own: there, relative paths are left to it.
     script = resolve_paths(opened.script, opened.project.root) if is_local else opened.script
@@ -93,7 +126,9 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
-                on_progress=board.show,
+                on_progress=show,
+                on_failure=taken.fail,
+                on_news=lambda text: typer.echo(text, err=True),
                 is_interrupted=is_interrupted,
             )
     except WatersmeetError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from watersmeet.analyze import analyze
@@ -11,6 +11,9 @@ from watersmeet.language import read_script
 from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.nodes import Script
 from watersmeet.project import Project, open_project
+
+PLAN = ".substrait"
+"""What the files of Substrait plans end with."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,30 @@ class Opened:
 
 
 def open_script(path: Path) -> Opened:
-    """Read and analyze all queries of a project; refuses with places in the files that the user wrote."""
-    project = open_project(path)
+    """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
+
+    A Substrait plan reads the tables that the SQL file of the same name beside it declares, and writes to its one sink.
+    """
+    is_plan = path.suffix == PLAN and path.is_file()
+    project = open_project(path.with_suffix(".sql") if is_plan else path)
     try:
         script = read_script(project.text, project.script_name)
+        script = _with_plan(script, path) if is_plan else script
         queries = analyze(script)
     except WatersmeetError as error:
         raise project.relocate(error) from error
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return Opened(project, script, queries)
+
+
+def _with_plan(script: Script, path: Path) -> Script:
+    """The declarations of a SQL file with the query of a plan."""
+    from watersmeet.language.substrait import read_substrait  # imported late: only plans need it
+
+    read = read_substrait(path.read_bytes(), str(path), script.sources)
+    declared = {source.name.lower() for source in script.sources}
+    unread = tuple(source for source in read.sources if source.name.lower() not in declared)
+    into = script.sinks[0].name if len(script.sinks) == 1 else None
+    queries = tuple(replace(query, into=into) for query in read.queries)
+    return replace(script, sources=(*script.sources, *unread), queries=(*script.queries, *queries))

@@ -47,7 +47,7 @@ import pyarrow as pa
 from watersmeet.joins.asof_batch import AsofBatch
 from watersmeet.joins.interval import Bound
 from watersmeet.joins.marks import Watermarks, hear
-from watersmeet.joins.operator import Emission, Marks, Overflow, Store
+from watersmeet.joins.operator import Emission, Family, Marks, Overflow, Store
 from watersmeet.joins.runs import DIRECTORY, Directory, Layout
 
 AsofKind = Literal["inner", "left"]
@@ -88,7 +88,7 @@ class AsofSide:
 
 
 @dataclass(frozen=True)
-class AsofJoin:
+class AsofJoin(Family):
     """An as-of join, ready to run.
 
     ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
@@ -145,28 +145,10 @@ class AsofJoin:
         return (self.left.late, self.right.late)
 
     @property
-    def needs_clock(self) -> bool:
-        """Whether the wall clock matters: it tells idle sides."""
-        return bool(self.idle)
-
-    @property
-    def needs_run(self) -> bool:
-        """Whether a start of the query matters: it does not."""
-        return False
-
-    @property
     def identity(self) -> str:
         """What of the join decides what its state means: all but limits, idleness and what is told of rows."""
         sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
         return repr(replace(self, padded_column=None, max_rows=None, overflow="fail", idle=(), **sides))
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> AsofJoin:
-        """The join that keeps at most so many rows."""
-        return replace(self, max_rows=max_rows, overflow=overflow)
-
-    def for_shards(self, shards: int) -> AsofJoin:
-        """The join as it runs in each of so many shards: each may keep its part of the rows."""
-        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
 
     @property
     def times(self) -> tuple[str, ...]:

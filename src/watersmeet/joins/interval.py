@@ -34,7 +34,7 @@ from watersmeet.joins.condition import Condition, holds, same
 from watersmeet.joins.interval_batch import ROWS_PER_PIECE, IntervalBatch
 from watersmeet.joins.marks import Watermarks, hear
 from watersmeet.joins.matching import Bools, Pairs, shifted, stretches
-from watersmeet.joins.operator import LEFT, Emission, Marks, Overflow, Store, gathered
+from watersmeet.joins.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
 from watersmeet.joins.runs import DIRECTORY, Directory, Entry, Layout, Rows
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -93,7 +93,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class IntervalJoin:
+class IntervalJoin(Family):
     """An interval join, ready to run.
 
     ``left_time`` and ``right_time`` are the pair of columns that the range matcher works on:
@@ -143,38 +143,15 @@ class IntervalJoin:
         return self.max_rows is None
 
     @property
-    def needs_clock(self) -> bool:
-        """Whether the wall clock matters: it tells idle sides."""
-        return bool(self.idle)
-
-    @property
-    def needs_run(self) -> bool:
-        """Whether a start of the query matters: it does not."""
-        return False
-
-    @property
     def shown(self) -> tuple[tuple[str, ...], ...]:
         """The columns that the result shows of each side."""
         return (self.left.columns, self.right.columns)
-
-    @property
-    def extra(self) -> tuple[str, ...]:
-        """No further columns."""
-        return ()
 
     @property
     def identity(self) -> str:
         """What of the join decides what its state means: all but limits, idleness and what is told of late rows."""
         sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
         return repr(replace(self, max_rows=None, overflow="fail", idle=(), **sides))
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> IntervalJoin:
-        """The join that keeps at most so many rows."""
-        return replace(self, max_rows=max_rows, overflow=overflow)
-
-    def for_shards(self, shards: int) -> IntervalJoin:
-        """The join as it runs in each of so many shards: each may keep its part of the rows."""
-        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
 
     @property
     def times(self) -> tuple[str, ...]:

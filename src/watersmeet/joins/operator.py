@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, Self, cast, runtime_checkable
 
 import pyarrow as pa
 
@@ -147,6 +147,41 @@ class JoinOperator(Protocol):
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought."""
         ...
+
+
+class Family:
+    """What the join families have in common; one that differs says so itself.
+
+    A family is a frozen dataclass. ``max_rows``: how many rows it may keep; ``idle``: after how many microseconds of
+    wall clock a column counts as idle.
+    """
+
+    max_rows: int | None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """No further columns."""
+        return ()
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters: it tells idle sides."""
+        return bool(self.idle)
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether a start of the query matters: it does not."""
+        return False
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
+        """The same that keeps at most so many rows."""
+        return replace(cast("Any", self), max_rows=max_rows, overflow=overflow)
+
+    def for_shards(self, shards: int) -> Self:
+        """The same as it runs in each of so many shards: each may keep its part of the rows."""
+        return self if self.max_rows is None else replace(cast("Any", self), max_rows=-(-self.max_rows // shards))
 
 
 @runtime_checkable

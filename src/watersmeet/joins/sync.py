@@ -32,7 +32,7 @@ import pyarrow as pa
 
 from watersmeet.joins.interval import Bound
 from watersmeet.joins.marks import Watermarks, hear
-from watersmeet.joins.operator import Emission, Marks, Overflow, Store
+from watersmeet.joins.operator import Emission, Family, Marks, Overflow, Store
 from watersmeet.joins.runs import DIRECTORY, Directory, Layout
 from watersmeet.joins.sync_batch import DisorderError, SyncBatch
 
@@ -58,7 +58,7 @@ class SyncPort:
 
 
 @dataclass(frozen=True)
-class SyncJoin:
+class SyncJoin(Family):
     """A sync join of two or more ports, ready to run.
 
     >>> from watersmeet.testing import MemoryStore
@@ -101,38 +101,15 @@ class SyncJoin:
         return tuple(port.columns for port in self.ports)
 
     @property
-    def extra(self) -> tuple[str, ...]:
-        """No further columns."""
-        return ()
-
-    @property
     def late_columns(self) -> tuple[tuple[str, ...], ...]:
         """What a row of each port shows that was dropped as disorder, if such rows are kept."""
         return tuple(port.late for port in self.ports)
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether the wall clock matters: it tells idle ports."""
-        return bool(self.idle)
-
-    @property
-    def needs_run(self) -> bool:
-        """Whether a start of the query matters: it does not."""
-        return False
 
     @property
     def identity(self) -> str:
         """What of the join decides what its state means: all but limits, idleness, and what becomes of disorder."""
         ports = tuple(replace(port, late=()) for port in self.ports)
         return repr(replace(self, ports=ports, disorder="drop", max_rows=None, overflow="fail", idle=()))
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> SyncJoin:
-        """The join that keeps at most so many rows."""
-        return replace(self, max_rows=max_rows, overflow=overflow)
-
-    def for_shards(self, shards: int) -> SyncJoin:
-        """The join as it runs in each of so many shards: each may keep its part of the rows."""
-        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
 
     @property
     def times(self) -> tuple[str, ...]:

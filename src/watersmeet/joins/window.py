@@ -50,7 +50,7 @@ from typing import Literal
 import pyarrow as pa
 
 from watersmeet.joins.condition import Condition
-from watersmeet.joins.operator import Emission, Marks, Overflow, Store, gathered
+from watersmeet.joins.operator import Emission, Family, Marks, Overflow, Store, gathered
 from watersmeet.joins.window_batch import stream
 from watersmeet.joins.window_rows import Kept
 
@@ -153,7 +153,7 @@ class WindowSide:
 
 
 @dataclass(frozen=True)
-class WindowJoin:
+class WindowJoin(Family):
     """A window join, ready to run.
 
     - ``condition``: whatever must hold besides equal keys
@@ -236,14 +236,6 @@ class WindowJoin:
         """What of the join decides what its state means: all but how many rows may be kept and what rows show."""
         shown = {"padded_column": None, "punctuated": False, "emit_discarded": False}
         return repr(replace(self, max_rows=None, overflow="fail", **shown))
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> WindowJoin:
-        """The join that keeps at most so many rows."""
-        return replace(self, max_rows=max_rows, overflow=overflow)
-
-    def for_shards(self, shards: int) -> WindowJoin:
-        """The join as it runs in each of so many shards: each may keep its part of the rows."""
-        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
 
 
 def _kept(side: WindowSide) -> Kept:

@@ -32,6 +32,8 @@ def read_amount(cursor: Cursor) -> Amount:
         return _read_plain(cursor)
     words = [cursor.next().text]
     while cursor.peek().text.lower() in _UNITS or (cursor.peek().kind == "number" and len(words) > 1):
+        if cursor.peek().text.lower() in SPARK_UNITS:
+            cursor.layout.keywords.add(cursor.position)
         words.append(cursor.next().text)
     return _parse(cursor, first, " ".join(words).replace('"', "'"))
 

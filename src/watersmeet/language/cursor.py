@@ -6,11 +6,19 @@ from collections.abc import Iterable
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
+from watersmeet.language.layout import Layout
 from watersmeet.language.tokens import Token
+from watersmeet.plan.nodes import Query, View
+
+SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
 
 
 class Cursor:
-    """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it."""
+    """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it.
+
+    ``nesting`` counts the brackets around the query that is being read, ``views`` holds the subqueries found so far in
+    each of the queries around the cursor, and ``layout`` is what a formatter wants to know of the text.
+    """
 
     def __init__(self, name: str, text: str, tokens: tuple[Token, ...], offset: int = 0) -> None:
         self.name = name
@@ -19,6 +27,10 @@ class Cursor:
         self.offset = offset
         self.position = 0
         self.refusals: list[Refusal] = []
+        self.nesting = 0
+        self.views: list[list[View]] = []
+        self.layout = Layout()
+        self._subqueries = 0
         self._bare_alias: int | None = None
 
     def peek(self, ahead: int = 0) -> Token:
@@ -43,6 +55,11 @@ class Cursor:
         """Whether the statement ends here."""
         return self.peek().kind == "end" or self.at(";")
 
+    @property
+    def at_query_end(self) -> bool:
+        """Whether the query ends here: where its statement does, its bracket or its part of a UNION."""
+        return self.at_end or (self.nesting > 0 and (self.at(")") or self.at("UNION")))
+
     def next(self) -> Token:
         """Take a token."""
         token = self.peek()
@@ -53,14 +70,20 @@ class Cursor:
         """Take these words or symbols if they come next."""
         found = self.at(*words)
         if found:
-            self.position += len(words)
+            self.skip(len(words))
         return found
+
+    def skip(self, count: int) -> None:
+        """Take so many words or symbols of the language itself."""
+        self.layout.keywords.update(range(self.position, self.position + count))
+        self.position = min(self.position + count, len(self.tokens) - 1)
 
     def expect(self, word: str, hint: str) -> Token:
         """Take this word or symbol, which must come next."""
         if not self.at(word):
             raise self.misspelt((word,), f"`{word}`", hint)
-        return self.next()
+        self.skip(1)
+        return self.previous
 
     def take_name(self, expected: str, hint: str) -> Token:
         """Take a name, which must come next."""
@@ -72,6 +95,34 @@ class Cursor:
         """Take a name given without AS, which may turn out to be a misspelt keyword."""
         self._bare_alias = self.position
         return self.next()
+
+    def begin_line(self) -> None:
+        """Note that a clause begins here, which stands on a line of its own."""
+        self.layout.lines.add(self.position)
+
+    def may_break(self) -> None:
+        """Note that a long line may be broken here."""
+        self.layout.breaks.add(self.position)
+
+    def close_block(self, opening: int) -> None:
+        """Note that the bracket last taken closes the one at index ``opening``, with a query between the two."""
+        self.layout.blocks[opening] = self.position - 1
+
+    def close_list(self, opening: int) -> None:
+        """Note that the bracket last taken closes the one at index ``opening``, with a list between the two."""
+        self.layout.lists[opening] = self.position - 1
+
+    def forget_queries(self) -> None:
+        """Be outside of all queries again, as at the beginning of a statement."""
+        self.nesting = 0
+        self.views.clear()
+
+    def add_subquery(self, query: Query, span: Span) -> str:
+        """The name, which nobody can write, under which the query that is being read knows this one from now on."""
+        self._subqueries += 1
+        name = f"#{self._subqueries}"
+        self.views[-1].append(View(name, query, span))
+        return name
 
     def span_from(self, first: int) -> Span:
         """From the token at index ``first`` to the token last taken."""
@@ -142,7 +193,7 @@ def skip_brackets(cursor: Cursor) -> None:
             raise cursor.failure(f"`{stack[-1]}`", f"close the bracket that opens with `{first.text}`.")
         if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
             cursor.next()
-            raise cursor.unsupported("A subquery", "declare a stream for it and join with that.")
+            raise cursor.unsupported("A subquery", SUBQUERY_HINT)
         token = cursor.next()
         if token.word in closing:
             stack.append(closing[token.word])

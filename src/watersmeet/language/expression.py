@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.cursor import Cursor, skip_brackets
-from watersmeet.language.leaves import SUFFIXES, read_operand
+from watersmeet.language.aggregates import read_call
+from watersmeet.language.cursor import SUBQUERY_HINT, Cursor, skip_brackets
+from watersmeet.language.leaves import NO_OPERAND, SUFFIXES, read_operand
 from watersmeet.language.references import text_leaf
 from watersmeet.language.tokens import tokenize
 from watersmeet.language.types import read_type
-from watersmeet.plan.expressions import Expr, Op
+from watersmeet.plan.expressions import CLOSED, Expr, Op
 
 LONGEST_CHAIN = 200
 """How many operators of one level may follow each other: the tree of a sum is as deep as the sum is long."""
@@ -64,7 +65,9 @@ def read_or(cursor: Cursor) -> Expr:
 def _chain(cursor: Cursor, word: str) -> Expr:
     first = cursor.position
     parts = [_operand_of(cursor, word)]
-    while cursor.take(word):
+    while cursor.at(word):
+        cursor.may_break()
+        cursor.skip(1)
         parts.append(_operand_of(cursor, word))
     op: Op = "or" if word == "OR" else "and"
     return parts[0] if len(parts) == 1 else Expr(op, tuple(parts), span=cursor.span_from(first))
@@ -87,7 +90,7 @@ def _read_predicate(cursor: Cursor) -> Expr:
     value = _read_level(cursor, 0)
     negated = cursor.at("NOT") and cursor.at_any({"BETWEEN", "IN", *_PATTERNS}, ahead=1)
     if negated:
-        cursor.next()
+        cursor.skip(1)
     if cursor.take("BETWEEN"):
         test = _between(cursor, first, value)
     elif cursor.take("IN"):
@@ -106,13 +109,14 @@ def _between(cursor: Cursor, first: int, value: Expr) -> Expr:
     cursor.expect("AND", "write `x BETWEEN low AND high`.")
     high = _read_level(cursor, 0)
     span = cursor.span_from(first)
-    return Expr("and", (Expr(">=", (value, low), span=span), Expr("<=", (value, high), span=span)), span=span)
+    tests = Expr(">=", (value, low), span=span), Expr("<=", (value, high), span=span)
+    return Expr("and", tests, value=CLOSED, span=span)
 
 
 def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
     if cursor.at("(", "SELECT"):
         cursor.next()
-        raise cursor.unsupported("A subquery", "declare a stream for it and join with that.")
+        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
     members = [_bracketed(read_or(cursor))]
     while cursor.take(","):
@@ -120,7 +124,7 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)
-    return tests[0] if len(tests) == 1 else Expr("or", tests, span=span)
+    return tests[0] if len(tests) == 1 else Expr("or", tests, value=CLOSED, span=span)
 
 
 def _bracketed(member: Expr) -> Expr:
@@ -132,9 +136,9 @@ def _bracketed(member: Expr) -> Expr:
 
 
 def _pattern(cursor: Cursor, first: int) -> Expr:
-    cursor.next()
+    cursor.skip(1)
     if cursor.at_any({"ANY", "ALL", "SOME"}) and cursor.at_any({"("}, ahead=1):
-        cursor.next()
+        cursor.skip(1)
         skip_brackets(cursor)
     else:
         _read_level(cursor, 0)
@@ -152,7 +156,7 @@ def _is(cursor: Cursor, first: int, value: Expr) -> Expr:
         test = Expr("<=>", (value, other), span=cursor.span_from(first))
         negated = not negated
     elif cursor.at_any({"TRUE", "FALSE", "UNKNOWN"}):
-        cursor.next()
+        cursor.skip(1)
         return text_leaf(cursor, first)
     else:
         words = ("NULL", "DISTINCT", "TRUE", "FALSE", "UNKNOWN")
@@ -169,7 +173,8 @@ def _read_level(cursor: Cursor, level: int) -> Expr:
         symbol, count = _operator(cursor)
         if symbol not in _LEVELS[level]:
             return left
-        cursor.position += count
+        cursor.layout.operators.update(range(cursor.position, cursor.position + count))
+        cursor.skip(count)
         right = _read_level(cursor, level + 1)
         op = _LEVELS[level][symbol]
         span = cursor.span_from(first)
@@ -207,13 +212,14 @@ def _read_sign(cursor: Cursor) -> Expr:
         return _read_bracket(cursor)
     if cursor.at("CAST", "("):
         return _read_cast(cursor)
-    return read_operand(cursor)
+    call = None if cursor.peek().word in NO_OPERAND else read_call(cursor, read_or)
+    return read_operand(cursor, first, call) if call is not None else read_operand(cursor)
 
 
 def _read_cast(cursor: Cursor) -> Expr:
     """``CAST(x AS type)``, and what may follow it."""
     first, hint = cursor.position, "write `CAST(x AS BIGINT)`, for example."
-    cursor.position += 2
+    cursor.skip(2)
     inner = read_or(cursor)
     if not cursor.take("AS"):
         raise cursor.misspelt(("AS",), "AS", hint)
@@ -226,7 +232,7 @@ def _read_bracket(cursor: Cursor) -> Expr:
     first = cursor.position
     if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
         cursor.next()
-        raise cursor.unsupported("A subquery", "declare a stream for it and join with that.")
+        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
     cursor.next()
     inner = read_or(cursor)
     if cursor.at(","):
@@ -237,4 +243,6 @@ def _read_bracket(cursor: Cursor) -> Expr:
     if cursor.at_any(SUFFIXES):
         return read_operand(cursor, first, inner)
     # An `other` is text: without its brackets it would fall apart inside a product.
-    return text_leaf(cursor, first) if inner.op == "other" else inner
+    if inner.op == "other":
+        return text_leaf(cursor, first)
+    return replace(inner, value=CLOSED) if inner.op in ("and", "or") else inner

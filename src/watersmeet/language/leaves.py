@@ -68,6 +68,9 @@ def _read_primary(cursor: Cursor) -> Expr:
             return text_leaf(cursor, first)
         case "quoted":
             return _name(cursor)
+        case "symbol" if token.word == "[":
+            skip_brackets(cursor)
+            return text_leaf(cursor, first)
         case "word" if token.word not in NO_OPERAND:
             return _word(cursor)
         case _:
@@ -86,7 +89,7 @@ def _word(cursor: Cursor) -> Expr:
     if token.word == "CASE" and _skip_case(cursor):
         return text_leaf(cursor, first)
     if token.word in _TYPED and following.kind == "string":
-        cursor.position += 2
+        cursor.skip(2)
         return text_leaf(cursor, first)
     if token.word in _WITHOUT_BRACKETS:
         cursor.next()
@@ -193,7 +196,8 @@ def _starts_interval(cursor: Cursor) -> bool:
 def read_interval(cursor: Cursor) -> Expr:
     """``INTERVAL`` and its parts: microseconds, or text if it counts months or years."""
     first = cursor.position
-    words = [cursor.next().text]
+    words = [cursor.peek().text]
+    cursor.skip(1)
     while _at_amount(cursor):
         if cursor.at_any({"+", "-"}):
             words.append(cursor.next().text)
@@ -201,11 +205,13 @@ def read_interval(cursor: Cursor) -> Expr:
         words.append(cursor.next().text.replace('"', "'"))
         unit = cursor.peek().text.lower()
         if unit in SPARK_UNITS or unit in CALENDAR_UNITS:
-            words.append(cursor.next().text)
+            words.append(cursor.peek().text)
+            cursor.skip(1)
         elif not is_text:
             raise cursor.failure("a unit of time", "write `INTERVAL 5 SECONDS`, for example.")
         if cursor.at("TO"):
-            words += [cursor.next().text, cursor.next().text]
+            words += [cursor.peek().text, cursor.peek(1).text]
+            cursor.skip(2)
     span = cursor.span_from(first)
     try:
         value = parse_duration(" ".join(words))

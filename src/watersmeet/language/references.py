@@ -11,26 +11,79 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from watersmeet.errors import Place, WatersmeetError, refuse
-from watersmeet.language.cursor import Cursor
+from watersmeet.language.aggregates import find_aggregate, misplaced
+from watersmeet.language.cursor import SUBQUERY_HINT, Cursor
+from watersmeet.language.tokens import Token
 from watersmeet.plan.expressions import Expr, Reference
 
 _PREFIX = "SELECT ("
 _UNIT_FIRST = re.compile(r"\b(?:date_trunc|trunc)(?=\s*\()", re.IGNORECASE)
 """Functions whose unit sqlglot takes for a keyword, though Spark also takes a column."""
 
+_KEYWORDS = frozenset({
+    "CASE", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE",
+    "ESCAPE", "DIV", "DISTINCT", "INTERVAL",
+})  # fmt: skip
+"""Words inside such a text that are no names, unless a reference is found there."""
+
 
 def text_leaf(cursor: Cursor, first: int) -> Expr:
-    """The text from token ``first`` to the one last taken as one leaf, with the references sqlglot finds in it."""
-    text = cursor.text_from(first)
+    """The text from token ``first`` to the one last taken as one leaf, with the references sqlglot finds in it.
+
+    An array in square brackets is written as Spark's function. An aggregate inside the text is refused.
+    """
+    aggregate = find_aggregate(cursor, first, cursor.position)
+    if aggregate is not None:
+        raise misplaced(cursor, aggregate)
+    arrays = _arrays(cursor, first)
+    text = _with_arrays(cursor, first, arrays)
     place = cursor.place(cursor.tokens[first], cursor.previous)
-    return Expr("other", text=text, refs=_references(text, place), span=cursor.span_from(first))
+    refs = _references(text, place)
+    if not arrays:
+        _note_keywords(cursor, first, refs)
+    return Expr("other", text=text, refs=refs, span=cursor.span_from(first))
+
+
+def _arrays(cursor: Cursor, first: int) -> dict[int, str]:
+    """The square brackets that make an array, by the index of their tokens, each with what Spark writes there."""
+    written, stack = dict[int, str](), list[bool]()
+    for i in range(first, cursor.position):
+        word = cursor.tokens[i].word
+        if word == "[":
+            before = cursor.tokens[i - 1] if i > first else None
+            stack.append(before is None or not _ends_operand(before))
+            written |= {i: "array("} if stack[-1] else {}
+        elif word == "]" and stack and stack.pop():
+            written[i] = ")"
+    return written
+
+
+def _ends_operand(token: Token) -> bool:
+    return (token.kind != "symbol" and token.word not in _KEYWORDS) or token.word in (")", "]")
+
+
+def _with_arrays(cursor: Cursor, first: int, arrays: dict[int, str]) -> str:
+    text, begin, parts, position = cursor.text_from(first), cursor.tokens[first].start, list[str](), 0
+    for i, written in arrays.items():
+        start = cursor.tokens[i].start - begin
+        parts += [text[position:start], written]
+        position = start + 1
+    return "".join(parts) + text[position:]
+
+
+def _note_keywords(cursor: Cursor, first: int, refs: tuple[Reference, ...]) -> None:
+    begin = cursor.tokens[first].start
+    for i in range(first, cursor.position):
+        token = cursor.tokens[i]
+        is_name = any(ref.start <= token.start - begin < ref.end for ref in refs)
+        if token.word in _KEYWORDS and not is_name and cursor.tokens[i - 1].word not in (".", "AS"):
+            cursor.layout.keywords.add(i)
 
 
 def _references(text: str, place: Place) -> tuple[Reference, ...]:
     tree = _parse(text, place)
     if tree.find(exp.Query):
-        hint = "declare a stream for it and join with that."
-        raise refuse("UNSUPPORTED_STATEMENT", place, what="A subquery", hint=hint)
+        raise refuse("UNSUPPORTED_STATEMENT", place, what="A subquery", hint=SUBQUERY_HINT)
     if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
         hint = "name the columns, for example `struct(a, b)`."
         raise refuse("UNSUPPORTED_STATEMENT", place, what="`*` inside an expression", hint=hint)

@@ -1,139 +1,76 @@
-"""Sources behind FROM and JOIN: streams, tables and unions, each with its alias and its window."""
+"""Sources behind FROM and JOIN: streams, tables, views, subqueries and unions, each with its alias and its window."""
 
 from __future__ import annotations
 
-from watersmeet.catalog import Span
-from watersmeet.errors import WatersmeetError
-from watersmeet.language.amounts import starts_amount
+from dataclasses import dataclass, replace
+
+from watersmeet.catalog import Span, Watermark
+from watersmeet.language.amounts import read_amount
+from watersmeet.language.clauses import at_clause, at_watermark, read_alias
 from watersmeet.language.cursor import Cursor
-from watersmeet.language.tokens import Token
-from watersmeet.language.unsupported import refused_clause
-from watersmeet.language.windows import at_pad, take_window
-from watersmeet.plan.nodes import JoinKind, Scan, Union
-
-KINDS: dict[tuple[str, ...], JoinKind] = {
-    ("JOIN",): "inner",
-    ("INNER", "JOIN"): "inner",
-    ("LEFT", "JOIN"): "left",
-    ("LEFT", "OUTER", "JOIN"): "left",
-    ("RIGHT", "JOIN"): "right",
-    ("RIGHT", "OUTER", "JOIN"): "right",
-    ("FULL", "JOIN"): "full",
-    ("FULL", "OUTER", "JOIN"): "full",
-    ("OUTER", "JOIN"): "full",
-    ("LEFT", "SEMI", "JOIN"): "semi",
-    ("SEMI", "JOIN"): "semi",
-    ("LEFT", "ANTI", "JOIN"): "anti",
-    ("ANTI", "JOIN"): "anti",
-}
-ASOF_KINDS: dict[tuple[str, ...], JoinKind] = {
-    ("ASOF", "JOIN"): "inner",
-    ("INNER", "ASOF", "JOIN"): "inner",
-    ("ASOF", "INNER", "JOIN"): "inner",
-    ("LEFT", "ASOF", "JOIN"): "left",
-    ("LEFT", "OUTER", "ASOF", "JOIN"): "left",
-    ("ASOF", "LEFT", "JOIN"): "left",
-    ("RIGHT", "ASOF", "JOIN"): "right",
-    ("ASOF", "RIGHT", "JOIN"): "right",
-    ("FULL", "ASOF", "JOIN"): "full",
-    ("ASOF", "FULL", "JOIN"): "full",
-}
-
+from watersmeet.language.subqueries import ReadQuery, read_bracket
+from watersmeet.language.windows import take_window
+from watersmeet.plan.nodes import Scan, Union
 
 _UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
-
-_CLAUSES = (
-    ("SYNC", "JOIN"), ("USING", "("), ("WINDOW", "("), ("FOR", "SYSTEM_TIME"), ("MATCH_CONDITION",),
-    ("DEFAULT", "("), ("LATE", "INTO"), ("PORTS", "INTO"), ("UNMATCHED", "LEFT", "INTO"),
-    ("UNMATCHED", "RIGHT", "INTO"),
-)  # fmt: skip
+_DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
+_ORDER = "write `TABLE(IMPOSE_ORDER(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' SECONDS))`, for example."
+_ARGUMENTS = ("input", "timecol", "lag")
 
 
-def at_clause(cursor: Cursor) -> bool:
-    """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or refused_clause(cursor) or at_pad(cursor):
-        return True
-    if join_words(cursor, KINDS) or join_words(cursor, ASOF_KINDS) or any(cursor.at(*words) for words in _CLAUSES):
-        return True
-    return cursor.at("WITHIN") and starts_amount(cursor, 1)
+@dataclass(frozen=True)
+class _Named:
+    """What a source is before it has its alias; without a ``name`` it needs one. A union has several scans."""
+
+    scans: tuple[Scan, ...]
+    name: str | None
+    span: Span
 
 
-def join_words(cursor: Cursor, kinds: dict[tuple[str, ...], JoinKind]) -> tuple[str, ...]:
-    """The words of the join that begins here, if it is one of these kinds."""
-    return next((words for words in kinds if cursor.at(*words)), ())
-
-
-def read_leaf(cursor: Cursor) -> Scan | Union:
+def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     """A source, or several of them made one."""
-    if cursor.at("("):
-        return _read_union(cursor)
-    name, span = _read_source(cursor)
+    named = _read_named(cursor, read_query)
     window = take_window(cursor)
-    alias = read_alias(cursor) or name.value
-    return Scan(name.value, alias, span, take_window(cursor, window))
-
-
-def _read_union(cursor: Cursor) -> Union:
-    first = cursor.position
-    if not cursor.at("(", "SELECT"):
-        raise cursor.unsupported("A bracket behind FROM", "name a stream, or write a union: " + _UNION)
-    cursor.next()
-    scans = [_read_part(cursor)]
-    if cursor.at(")"):
-        cursor.position = first
-        raise cursor.unsupported("A subquery", "declare a stream for it and name that.")
-    while cursor.take("UNION", "ALL"):
-        scans.append(_read_part(cursor))
-    if cursor.at("UNION"):
-        raise cursor.unsupported("UNION without ALL", "write UNION ALL: nothing could forget which rows were there.")
-    if not cursor.at(")"):
-        raise _not_plain(cursor)
-    cursor.next()
-    span = cursor.span_from(first)
-    window = take_window(cursor)
+    named = _read_watermarks(cursor, named)
     alias = read_alias(cursor)
-    if alias is None:
-        raise cursor.failure("an alias", "give the union a name: " + _UNION)
-    return Union(tuple(scans), alias, span, take_window(cursor, window))
+    window = take_window(cursor, window)
+    named = _read_watermarks(cursor, named)
+    if alias is None and named.name is None:
+        what = "the union" if len(named.scans) > 1 else "the subquery"
+        example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
+        raise cursor.failure("an alias", f"give {what} a name: {example}")
+    alias = alias or named.name or ""
+    first, *others = named.scans
+    if others:
+        return Union(named.scans, alias, named.span, window)
+    return replace(first, alias=alias, window=window, span=named.span)
 
 
-def _read_part(cursor: Cursor) -> Scan:
-    """``SELECT [STREAM] * FROM source``, the part of a union."""
-    if not cursor.take("SELECT"):
-        raise _not_plain(cursor)
-    if cursor.at("STREAM") and not cursor.at_any({",", "FROM"}, ahead=1):
-        cursor.next()
-    if not cursor.take("*", "FROM") or cursor.at("("):
-        raise _not_plain(cursor)
-    name, span = _read_source(cursor)
-    return Scan(name.value, name.value, span)
-
-
-def _not_plain(cursor: Cursor) -> WatersmeetError:
-    if cursor.at_end:
-        return cursor.failure("`)`", "close the bracket that opens the union.")
-    what = "A subquery other than a UNION ALL of whole streams"
-    return cursor.unsupported(what, "filter and compute in the query around it: " + _UNION)
-
-
-def _read_source(cursor: Cursor) -> tuple[Token, Span]:
-    """The name of a source and its place; ``STREAM`` may stand before it."""
+def _read_named(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    first = cursor.position
+    if cursor.at("("):
+        scans = read_bracket(cursor, read_query)
+        return _Named(scans, None, cursor.span_from(first))
     if cursor.at("TABLE", "("):
-        hint = "declare the lag in CREATE STREAM: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
-        raise cursor.unsupported("TABLE(...) as a source", hint)
+        return _read_table_function(cursor, read_query)
+    name, span = _read_name(cursor)
+    return _Named((Scan(name, name, span),), name, span)
+
+
+def _read_name(cursor: Cursor) -> tuple[str, Span]:
+    """The name of a source and its place; ``STREAM`` may stand before it."""
     bracket = cursor.at("STREAM", "(")
     if bracket or (cursor.at("STREAM") and cursor.peek(1).is_name and not _after_stream_name(cursor)):
-        cursor.position += 2 if bracket else 1
+        cursor.skip(2 if bracket else 1)
     hint = "write `FROM orders AS o`, for example."
     if cursor.at_any({"ON", "WHERE", "JOIN", "SELECT"}):
         raise cursor.failure("the name of a stream", hint)
     name = cursor.take_name("the name of a stream", hint)
-    span = cursor.span_of(name)
     if bracket:
         cursor.expect(")", "write `STREAM(name)`.")
     if cursor.at("."):
         raise cursor.failure("an alias or a clause", "put a name that contains a dot in backticks.")
-    return name, span
+    return name.value, cursor.span_of(name)
 
 
 def _after_stream_name(cursor: Cursor) -> bool:
@@ -144,10 +81,77 @@ def _after_stream_name(cursor: Cursor) -> bool:
     return follows
 
 
-def read_alias(cursor: Cursor) -> str | None:
-    """The alias that comes next, with or without AS."""
-    if cursor.take("AS"):
-        return cursor.take_name("an alias", "write `orders AS o`, for example.").value
-    if cursor.peek().is_name and not at_clause(cursor):
-        return cursor.take_bare_alias().value
-    return None
+def _read_watermarks(cursor: Cursor, named: _Named) -> _Named:
+    """``WATERMARK column DELAY OF lag``, as often as it comes."""
+    while at_watermark(cursor):
+        if len(named.scans) > 1:
+            hint = "write it in each part: `(SELECT * FROM a WATERMARK t DELAY OF INTERVAL 5 SECONDS UNION ALL ...)`."
+            raise cursor.unsupported("WATERMARK behind a union", hint)
+        first = cursor.position
+        cursor.skip(1)
+        column = cursor.next().value
+        cursor.skip(1)
+        cursor.expect("OF", _DELAY)
+        lag = read_amount(cursor)
+        named = _with_watermark(named, Watermark(column, lag, cursor.span_from(first)))
+    return named
+
+
+def _with_watermark(named: _Named, watermark: Watermark) -> _Named:
+    scan = named.scans[0]
+    return replace(named, scans=(replace(scan, watermarks=(*scan.watermarks, watermark)),))
+
+
+def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
+    first = cursor.position
+    if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
+        function = cursor.peek(2).text
+        hint = "write IMPOSE_ORDER, or group with `GROUP BY window(t, '5 minutes')`."
+        raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
+    cursor.skip(3)
+    cursor.expect("(", _ORDER)
+    _read_argument(cursor, 0)
+    named = _read_ordered(cursor, read_query)
+    cursor.expect(",", _ORDER)
+    _read_argument(cursor, 1)
+    begin = cursor.position
+    cursor.expect("DESCRIPTOR", _ORDER)
+    cursor.expect("(", _ORDER)
+    column = cursor.take_name("the name of a column", _ORDER).value
+    cursor.expect(")", _ORDER)
+    cursor.expect(",", _ORDER)
+    _read_argument(cursor, 2)
+    lag = read_amount(cursor)
+    watermark = Watermark(column, lag, cursor.span_from(begin))
+    cursor.expect(")", _ORDER)
+    cursor.expect(")", _ORDER)
+    return replace(_with_watermark(named, watermark), span=cursor.span_from(first))
+
+
+def _read_argument(cursor: Cursor, number: int) -> None:
+    """``name =>`` if it comes next, which must be the name of this argument."""
+    if cursor.peek(1).word != "=>":
+        return
+    name = cursor.peek().value.lower().replace("_", "")
+    if name != _ARGUMENTS[number]:
+        expected = ("`input`", "`timeCol`", "`lag`")[number]
+        raise cursor.failure(expected, "write the arguments in this order: input, timeCol, lag.")
+    cursor.position += 2
+
+
+def _read_ordered(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    """What IMPOSE_ORDER is applied to: a table by name, a query, or another IMPOSE_ORDER."""
+    if cursor.at("(", "TABLE"):
+        cursor.next()
+        named = _read_ordered(cursor, read_query)
+        cursor.expect(")", _ORDER)
+        return named
+    if cursor.at("TABLE", "(") or cursor.at("("):
+        named = _read_named(cursor, read_query)
+        if len(named.scans) > 1:
+            raise cursor.failure("`)`", "give each part of the union a watermark of its own.", cursor.previous)
+        return named
+    cursor.expect("TABLE", _ORDER)
+    name, span = _read_name(cursor)
+    return _Named((Scan(name, name, span),), name, span)

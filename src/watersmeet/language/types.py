@@ -25,6 +25,8 @@ def read_type(cursor: Cursor) -> str:
     """A type. An unknown name is noted as a refusal and reading goes on, so that all of them are reported."""
     token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
     word = token.word
+    if word in (*_SIMPLE, *_WITH_NUMBERS, "ARRAY", "MAP", "STRUCT", "INTERVAL"):
+        cursor.layout.keywords.add(cursor.position - 1)
     if word in _SIMPLE:
         return _SIMPLE[word] + _collation(cursor, word)
     if word in _WITH_NUMBERS:
@@ -98,7 +100,7 @@ def _field(cursor: Cursor) -> str:
     if cursor.take("NOT", "NULL"):
         written += " NOT NULL"
     if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
-        cursor.next()
+        cursor.skip(1)
         written += f" COMMENT {cursor.next().text}"
     return written
 
@@ -108,9 +110,11 @@ def _plain(name: str) -> str:
 
 
 def _interval(cursor: Cursor) -> str:
-    first = cursor.next().word
+    first = cursor.peek().word
+    cursor.skip(1)
     if not cursor.take("TO"):
         return f"INTERVAL {first}"
     if not cursor.at_any(_INTERVAL_FIELDS):
         raise cursor.misspelt(tuple(_INTERVAL_FIELDS), "a unit of time", "write `INTERVAL DAY TO SECOND`.")
-    return f"INTERVAL {first} TO {cursor.next().word}"
+    cursor.skip(1)
+    return f"INTERVAL {first} TO {cursor.previous.word}"

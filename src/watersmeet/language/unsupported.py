@@ -8,21 +8,18 @@ from watersmeet.language.cursor import Cursor
 _NAME = ""
 """Stands for any name in the table below."""
 
-_FILTER_HINT = "filter with WHERE, and aggregate the result with Spark."
 _ORDER_HINT = "leave it out: rows come out as they meet."
 
 _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
     (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (
-        ("WATERMARK", _NAME),
-        "WATERMARK behind a source",
-        "declare it in CREATE STREAM: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`.",
+        ("HAVING",),
+        "HAVING",
+        "write a query over this one: `WITH v AS (SELECT ... GROUP BY ...) SELECT ... FROM v WHERE ...`.",
     ),
-    (("LATERAL", _NAME), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
-    (("LATERAL", "("), "LATERAL", "select `explode(array)` from the result of the join with Spark."),
-    (("GROUP", "BY"), "GROUP BY", _FILTER_HINT),
-    (("HAVING",), "HAVING", _FILTER_HINT),
+    (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
+    (("EVENTTIME", "BY"), "EVENTTIME BY", "declare it: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS` in CREATE STREAM."),
     (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
     (("SORT", "BY"), "SORT BY", _ORDER_HINT),
     (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
@@ -38,11 +35,10 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 _STATEMENTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("CREATE", "VIEW"), "CREATE VIEW", "write its query where the view is used."),
-    (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM."),
+    (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM or CREATE VIEW."),
     (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: a script declares everything anew."),
+    (("CREATE", "MATERIALIZED"), "CREATE MATERIALIZED VIEW", "write CREATE VIEW, and SELECT TABLE in its query."),
     (("CREATE", "EXTERNAL"), "CREATE EXTERNAL", "write CREATE STREAM."),
-    (("WITH",), "WITH", "write its query where the name is used."),
     (("INSERT", "OVERWRITE"), "INSERT OVERWRITE", "write INSERT INTO: a stream adds rows."),
     (("DROP",), "DROP", "delete the declaration from the script."),
     (("DELETE",), "DELETE", "filter with WHERE in a query."),

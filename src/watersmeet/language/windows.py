@@ -49,7 +49,7 @@ def take_window(cursor: Cursor, before: Window | None = None) -> Window | None:
     if before is not None:
         raise cursor.failure("one window", "write WINDOW once, behind the name or behind the alias.")
     first = cursor.position
-    cursor.position += 2
+    cursor.skip(2)
     window = _read_inside(cursor, first)
     if cursor.at(","):
         raise cursor.failure("PARTITION BY or `)`", "give one size: every row is a trigger, and the window slides.")
@@ -65,7 +65,8 @@ def _read_inside(cursor: Cursor, first: int) -> Window:
         raise cursor.failure("COUNT, TIME or DELTA", _SLIDING if word != "PARTITIONED" else "write PARTITION BY.")
     if word not in _KINDS:
         raise cursor.misspelt(tuple(_KINDS), "COUNT, TIME or DELTA", _HINT)
-    kind = _KINDS[cursor.next().word]
+    cursor.skip(1)
+    kind = _KINDS[word]
     measured = _read_column(cursor) if kind == "delta" else None
     amount = _read_size(cursor)
     partition_by = _read_partition_by(cursor)
@@ -105,7 +106,7 @@ def _read_limit(cursor: Cursor) -> PartitionLimit | None:
     if words is None:
         return None
     first = cursor.position
-    cursor.position += 2
+    cursor.skip(2)
     limit = PartitionLimit(_LIMITS[words], _read_size(cursor), cursor.span_from(first))
     if any(cursor.at(*words) for words in _LIMITS):
         raise cursor.failure("`)`", "give one limit: PARTITION AGE, PARTITION COUNT or TUPLE COUNT.")
@@ -123,13 +124,15 @@ def read_pads(cursor: Cursor) -> tuple[Pad, ...]:
     pads: list[Pad] = []
     while at_pad(cursor):
         first = cursor.position
+        cursor.may_break()
         side: Side = "left" if cursor.peek(1).word == "LEFT" else "right"
         if any(pad.side == side for pad in pads):
             raise cursor.failure("one PAD for each side", f"write PAD {side.upper()} once.")
-        cursor.position += 2
+        cursor.skip(2)
         is_with = cursor.take("WITH")
         if cursor.at_any({"ZEROS", "NULLS"}):
-            values = "zeros" if cursor.next().word == "ZEROS" else "nulls"
+            cursor.skip(1)
+            values = "zeros" if cursor.previous.word == "ZEROS" else "nulls"
         elif is_with:
             values = read_values(cursor, _PAD)
         else:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, operator_numbers, summed
 
 OUT = "watersmeet"
 """The observation that counts the rows of the result."""
@@ -21,7 +22,9 @@ class Progress:
     """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
 
     ``written``: rows written to the state, those of merged runs too. ``partitions``: how many partitions each side's
-    window has now; nothing but for window joins.
+    window has now; nothing but for window joins. ``operators``: the numbers of each, by what people call it. ``marks``
+    are the watermarks as numbers, microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is
+    that of `watersmeet.observe.metrics`.
     """
 
     query: str
@@ -37,34 +40,43 @@ class Progress:
     dropped: int = 0
     written: int = 0
     partitions: Mapping[str, int] = field(default_factory=dict[str, int])
+    operators: Mapping[str, OperatorNumbers] = field(default_factory=dict[str, OperatorNumbers])
+    marks: Mapping[str, int] = field(default_factory=dict[str, int])
+    temporal: frozenset[str] = frozenset()
+    backpressure: float = 0.0
 
 
-def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]) -> Progress:
-    """The progress in what Spark reports of a batch; ``temporal`` are the columns whose marks are times."""
+def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str], cores: int | None = None) -> Progress:
+    """The progress in what Spark reports of a batch.
+
+    ``temporal`` are the columns whose marks are times; ``cores`` is how many tasks Spark runs at the same time.
+    """
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
-    joins = [_numbers(values) for key, values in observed.items() if key.startswith(JOIN)]
-    watermarks: dict[str, int] = {}
+    named = {key.removeprefix(JOIN): _numbers(values) for key, values in observed.items() if key.startswith(JOIN)}
+    joins = [*named.values()]
+    marks: dict[str, int] = {}
     for values in joins:
-        watermarks |= json.loads(values.get("watermarks") or "{}")
-
-    def total(number: str) -> int:
-        found = (v for values in joins for n, v in values.items() if n == number or n.startswith(f"{number}_"))
-        return sum(int(value or 0) for value in found)
-
+        marks |= json.loads(values.get("watermarks") or "{}")
+    seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
+    backpressure = backpressure_of(reported)
     return Progress(
         query=name,
         batch=int(reported["batchId"]),
-        rows_in=total("rows"),
+        rows_in=summed(joins, "rows"),
         rows_out=int(_numbers(observed[OUT]).get("rows") or 0) if OUT in observed else 0,
-        matched=total("matched"),
-        padded=total("padded"),
-        late=total("late"),
-        dropped=total("dropped"),
-        written=total("written"),
-        state_rows=total("state"),
+        matched=summed(joins, "matched"),
+        padded=summed(joins, "padded"),
+        late=summed(joins, "late"),
+        dropped=summed(joins, "dropped"),
+        written=summed(joins, "written"),
+        state_rows=summed(joins, "state"),
         partitions=_partitions(joins),
-        watermarks={column: mark_in_words(mark, is_temporal=column in temporal) for column, mark in watermarks.items()},
-        seconds=float(reported["durationMs"].get("triggerExecution", 0)) / 1000,
+        watermarks={column: mark_in_words(mark, is_temporal=column in temporal) for column, mark in marks.items()},
+        seconds=seconds,
+        operators={n: operator_numbers(values, seconds, backpressure, cores) for n, values in named.items()},
+        marks=marks,
+        temporal=temporal & marks.keys(),
+        backpressure=backpressure,
     )
 
 

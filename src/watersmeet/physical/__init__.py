@@ -2,54 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from watersmeet.catalog import Field, Source
+from watersmeet.catalog import Source
 from watersmeet.joins.operator import Overflow
 from watersmeet.physical.asof import plan_asof_join
+from watersmeet.physical.group import plan_group, plan_latest, rows_for_group, rows_for_latest
 from watersmeet.physical.interval import plan_interval_join
+from watersmeet.physical.leaves import (
+    all_columns,
+    columns_in,
+    idle_of,
+    is_static,
+    lags_of,
+    marks_of,
+    plan_scan,
+    shown_by,
+    times_of,
+)
 from watersmeet.physical.nodes import (
     PADDED,
     Computed,
     JoinPlan,
     Lag,
+    LateralPlan,
     PortInput,
     PortPlan,
     QueryPlan,
     RelationPlan,
     ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
     join_plans,
+    leaf_plans,
     scan_plans,
+    view_plans,
 )
 from watersmeet.physical.sync import plan_sync_join
+from watersmeet.physical.tables import is_upserting, plan_lookup_join, plan_table, plan_table_join
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.physical.window import plan_window_join
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedLookupJoin,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedSyncJoin,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
     AnyJoin,
+    Output,
     aliases,
-    scans,
+    kind_of,
+    leaves,
 )
 from watersmeet.plan.analyzed import inputs as inputs_of
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, Script
+from watersmeet.plan.nodes import Script
 
 __all__ = [
-    "PADDED", "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "Limits", "PortPlan", "QueryPlan",
-    "RelationPlan", "ScanPlan", "Types", "join_plans", "limits_of", "plan_query", "scan_plans", "sources_of",
+    "PADDED", "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits", "PortPlan",
+    "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan", "join_plans",
+    "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
 ]  # fmt: skip
 
 
 LateRows = Literal["counted", "kept"]
 """What becomes of late rows: they are only counted, or also emitted, with all columns, apart from the result."""
+
+
+Travel = Literal["rows", "upserts", "weights"]
+"""How the rows of a table reach a stage: as they are, as versions; with what each does to its key; or with weights."""
 
 
 @dataclass(frozen=True)
@@ -73,40 +104,144 @@ def plan_query(
     query: AnalyzedQuery, types: Types | None = None, late: LateRows = "counted", limits: Limits | None = None
 ) -> QueryPlan:
     """The plan of a query; without ``types`` the declared ones are used."""
-    types = types or DeclaredTypes(sources_of(query.relation))
-    needed = _columns([*query.where, *(output.expr for output in query.outputs)])
-    if query.ports_into:
-        needed |= frozenset(column for scan in scans(query.relation) for column in _all_columns(scan))
-    relation = _plan(query.relation, needed or _any_column(query.relation), types, late)
-    if limits is not None:
-        relation = _limited(relation, limits)
-    return QueryPlan(relation, query.where, query.outputs, query.into, query.ports_into)
+    planner = _Planner(types or DeclaredTypes(sources_of(query.relation)), late)
+    body = planner.body(query, query.outputs)
+    relation = body.relation if limits is None else _limited(body.relation, limits)
+    return QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:
-    """The sources of a relation by alias."""
-    return {scan.alias: scan.source for scan in scans(relation)}
+    """The sources of a relation by alias, those inside views too, and the views and laterals themselves."""
+    found: dict[str, Source] = {}
+    for side in inputs_of(relation):
+        found |= sources_of(side)
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
+        found[relation.alias] = relation.source
+    return found
 
 
-def _plan(relation: AnalyzedRelation, needed: frozenset[str], types: Types, late: LateRows) -> RelationPlan:
-    """The plan of a relation that must show the columns ``needed``."""
-    if isinstance(relation, AnalyzedScan):
-        asked = needed | _columns(_filters(relation))
-        fields = relation.source.fields
-        columns = tuple(f.name for f in fields if late == "kept" or f"{relation.alias}.{f.name}" in asked)
-        return ScanPlan(relation.alias, relation.source, columns, _filters(relation), relation.parts)
-    times = frozenset(column for side in inputs_of(relation) for column in _times(side))
-    inside = needed | times | _inside(relation)
-    given = tuple(_input(side, needed, inside, types, late) for side in inputs_of(relation))
-    match relation:
-        case AnalyzedSyncJoin():
-            return plan_sync_join(relation, given)
-        case AnalyzedWindowJoin():
-            return plan_window_join(relation, (given[0], given[1]), types)
-        case AnalyzedAsofJoin():
-            return plan_asof_join(relation, (given[0], given[1]), types)
-        case AnalyzedJoin():
-            return plan_interval_join(relation, (given[0], given[1]), types)
+@dataclass(frozen=True)
+class _Body:
+    """A query's relation, what of its WHERE is left, and its columns."""
+
+    relation: RelationPlan
+    where: tuple[Expr, ...]
+    outputs: tuple[Output, ...]
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Plans relations; ``late`` says whether late rows are shown, with all columns of their source."""
+
+    types: Types
+    late: LateRows
+
+    def body(self, query: AnalyzedQuery, outputs: tuple[Output, ...]) -> _Body:
+        """The plan of a query that must show these columns."""
+        if query.group is not None:
+            rows = rows_for_group(query)
+            return _Body(plan_group(query, rows, self.view(rows), self.types), (), outputs)
+        if query.result == "table" and kind_of(query.relation) == "stream":
+            view, shown = rows_for_latest(query, outputs)
+            return _Body(plan_latest(query, self.view(view), self.types), (), shown)
+        needed = columns_in([*query.where, *(output.expr for output in outputs)])
+        if query.ports_into:
+            needed |= frozenset(column for leaf in leaves(query.relation) for column in all_columns(leaf))
+        relation = self.plan(query.relation, needed or _any_column(query.relation))
+        return _Body(relation, query.where, outputs)
+
+    def plan(self, relation: AnalyzedRelation, needed: frozenset[str], travel: Travel = "weights") -> RelationPlan:
+        """The plan of a relation that must show the columns ``needed``; ``travel``: how a table's rows may come."""
+        match relation:
+            case AnalyzedScan():
+                scan = plan_scan(relation, needed, whole=self.late == "kept")
+                if travel == "rows":
+                    return replace(scan, changes=None)
+                return (
+                    scan if scan.changes != "upserts" or travel == "upserts" else plan_table(relation, scan, self.types)
+                )
+            case AnalyzedView():
+                return self.view(relation, needed)
+            case AnalyzedUnion():
+                return self.union(relation, needed)
+            case AnalyzedLateral():
+                inside = needed | columns_in([relation.array, *relation.filters])
+                own = f"{relation.alias}.{relation.alias}"
+                below = self.plan(relation.input, inside)
+                return LateralPlan(relation.alias, below, relation.array, relation.filters, own in inside)
+            case AnalyzedLookupJoin() if is_static(relation):
+                return self.static(relation, needed)
+            case _:
+                return self.join(relation, needed)
+
+    def view(self, view: AnalyzedView, needed: frozenset[str] | None = None) -> ViewPlan:
+        """The plan of a view that must show the columns ``needed``, or all."""
+        asked = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
+        shown = tuple(o for o in view.query.outputs if asked is None or f"{view.alias}.{o.name}" in asked)
+        body = self.body(view.query, shown or view.query.outputs[:1])
+        return ViewPlan(view.alias, body.relation, body.where, body.outputs, view.filters, marks_of(view))
+
+    def union(self, union: AnalyzedUnion, needed: frozenset[str]) -> UnionPlan:
+        """The plan of a union that must show the columns ``needed``."""
+        asked = needed | columns_in(union.filters) | frozenset(times_of(union))
+        places = [n for n, f in enumerate(union.source.fields) if f"{union.alias}.{f.name}" in asked] or [0]
+        names = tuple(f"{union.alias}.{union.source.fields[n].name}" for n in places)
+        taken = tuple(tuple(f"{s.alias}.{s.source.fields[n].name}" for n in places) for s in union.sides)
+        inputs = tuple(self.plan(s, frozenset(own)) for s, own in zip(union.sides, taken, strict=True))
+        return UnionPlan(union.alias, inputs, taken, names, union.filters)
+
+    def static(self, join: AnalyzedLookupJoin, needed: frozenset[str]) -> StaticJoinPlan:
+        """The plan of a lookup in a table that never changes."""
+        inside = needed | _inside(join) | frozenset(times_of(join))
+        stream, table = (join.left, join.right) if join.table == "right" else (join.right, join.left)
+        assert isinstance(table, AnalyzedScan)
+        scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
+        below = self.plan(stream, inside)
+        why = ("lookup by Spark: the table never changes, so nothing is kept and no rows are shuffled by shard",)
+        columns = tuple(column for column in (*shown_by(below), *shown_by(scan)) if column in inside)
+        return StaticJoinPlan(below, scan, _whole_condition(join), join.kind == "inner", columns, why, join)
+
+    def join(self, relation: AnyJoin, needed: frozenset[str]) -> JoinPlan:
+        """The plan of a join over its inputs."""
+        times = frozenset(column for side in inputs_of(relation) for column in times_of(side))
+        inside = needed | times | _inside(relation)
+        given = tuple(self.input(relation, n, needed, inside) for n in range(len(inputs_of(relation))))
+        match relation:
+            case AnalyzedSyncJoin():
+                return plan_sync_join(relation, given)
+            case AnalyzedWindowJoin():
+                return plan_window_join(relation, (given[0], given[1]), self.types)
+            case AnalyzedAsofJoin():
+                return plan_asof_join(relation, (given[0], given[1]), self.types)
+            case AnalyzedLookupJoin():
+                return plan_lookup_join(relation, (given[0], given[1]), self.types)
+            case AnalyzedTableJoin():
+                return plan_table_join(relation, (given[0], given[1]), self.types)
+            case AnalyzedJoin():
+                return plan_interval_join(relation, (given[0], given[1]), self.types)
+
+    def input(self, join: AnyJoin, port: int, needed: frozenset[str], inside: frozenset[str]) -> PortInput:
+        """One side of a join, and what the join is told of it."""
+        relation = inputs_of(join)[port]
+        travel = "rows" if isinstance(join, AnalyzedAsofJoin) else "upserts" if is_upserting(join, port) else "weights"
+        plan = self.plan(relation, inside, travel)
+        shown = tuple(column for column in shown_by(plan) if column in needed)
+        visible = frozenset(aliases(relation))
+        late = shown_by(plan) if self.late == "kept" and _is_fed_by_rows(relation) else ()
+        return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
+
+
+def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
+    """Only rows of a source can be late: a join's marks never overtake its rows."""
+    if isinstance(relation, AnalyzedView):
+        return relation.query.group is None and _is_fed_by_rows(relation.query.relation)
+    if isinstance(relation, AnalyzedLateral):
+        return _is_fed_by_rows(relation.input)
+    if isinstance(relation, AnalyzedLookupJoin) and is_static(relation):
+        return _is_fed_by_rows(relation.left if relation.table == "right" else relation.right)
+    if isinstance(relation, AnalyzedUnion):
+        return all(_is_fed_by_rows(side) for side in relation.sides)
+    return isinstance(relation, AnalyzedScan)
 
 
 def _inside(relation: AnyJoin) -> frozenset[str]:
@@ -114,120 +249,39 @@ def _inside(relation: AnyJoin) -> frozenset[str]:
     if isinstance(relation, AnalyzedSyncJoin):
         return frozenset()
     keys = [side for pair in relation.keys for side in pair]
-    found = _columns([*keys, *relation.left_only, *relation.right_only, *relation.residual])
+    found = columns_in([*keys, *relation.left_only, *relation.right_only, *relation.residual])
     if not isinstance(relation, AnalyzedWindowJoin):
         return found
-    for port, scan in enumerate((relation.left, relation.right)):
+    for port, leaf in enumerate((relation.left, relation.right)):
         window, order = relation.windows[port], relation.order[port]
-        found |= _columns([*window.partition_by, *([] if window.column is None else [window.column])])
-        found |= frozenset(() if order is None else (f"{scan.alias}.{order}",))
-        found |= frozenset(_all_columns(scan) if relation.unmatched[port] else ())
+        found |= columns_in([*window.partition_by, *([] if window.column is None else [window.column])])
+        found |= frozenset(() if order is None else (f"{leaf.alias}.{order}",))
+        found |= frozenset(all_columns(leaf) if relation.unmatched[port] else ())
     return found
 
 
-def _all_columns(scan: AnalyzedScan) -> tuple[str, ...]:
-    return tuple(f"{scan.alias}.{field.name}" for field in scan.source.fields)
+def _whole_condition(join: AnalyzedLookupJoin) -> tuple[Expr, ...]:
+    """ON, put together again."""
+    equalities = tuple(Expr("=", pair) for pair in join.keys)
+    return (*equalities, *join.left_only, *join.right_only, *join.residual)
 
 
 def _any_column(relation: AnalyzedRelation) -> frozenset[str]:
     """Some column, for a query that asks for none: rows without columns could not be counted."""
-    return frozenset((*_times(relation), *_all_columns(scans(relation)[0]))[:1])
-
-
-def _input(
-    relation: AnalyzedRelation, needed: frozenset[str], inside: frozenset[str], types: Types, late: LateRows
-) -> PortInput:
-    """One side of a join, and what the join is told of it."""
-    plan = _plan(relation, inside, types, late)
-    shown = tuple(column for column in _shown(plan) if column in needed)
-    idle = _idle(relation) if isinstance(relation, AnalyzedScan) else ()
-    visible = frozenset(aliases(relation))
-    return PortInput(plan, visible, shown, _times(relation), _lags(relation), idle, _late(plan, late))
-
-
-def _columns(exprs: Iterable[Expr]) -> frozenset[str]:
-    return frozenset(ref.column for expr in exprs for ref in expr.references)
-
-
-def _shown(plan: RelationPlan) -> tuple[str, ...]:
-    """The columns of a plan's frame, in order."""
-    if isinstance(plan, ScanPlan):
-        return tuple(f"{plan.alias}.{name}" for name in plan.columns)
-    return plan.columns
-
-
-def _times(relation: AnalyzedRelation) -> tuple[str, ...]:
-    """The watermarked columns of a relation."""
-    match relation:
-        case AnalyzedScan():
-            return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
-        case AnalyzedSyncJoin():
-            return tuple(str(time) for time in relation.times)
-        case AnalyzedWindowJoin():
-            return ()
-        case AnalyzedAsofJoin():
-            return _times(relation.left)
-        case AnalyzedJoin():
-            left_only = relation.kind in LEFT_ONLY
-            return _times(relation.left) + (() if left_only else _times(relation.right))
-
-
-def _lags(relation: AnalyzedRelation) -> tuple[Lag, ...]:
-    """The lags of a scan's watermarked columns; the marks of a join come from the join."""
-    if not isinstance(relation, AnalyzedScan):
-        return ()
-    columns = [(f"{relation.alias}.{w.column}", w.lag.value) for w in relation.source.watermarks]
-    if not relation.parts:
-        return tuple(Lag(column, lag, column) for column, lag in columns)
-    positions = [relation.source.fields.index(_field(relation.source, w.column)) for w in relation.source.watermarks]
-    return tuple(
-        Lag(column, _part_lag(part, position), f"{column}#{number}", number)
-        for number, part in enumerate(relation.parts)
-        for (column, _), position in zip(columns, positions, strict=True)
-    )
-
-
-def _idle(scan: AnalyzedScan) -> tuple[tuple[str, int], ...]:
-    """After how long a watermarked column counts as idle; of a union, also each of its parts."""
-    columns = [(f"{scan.alias}.{w.column}", w.idle) for w in scan.source.watermarks]
-    positions = [
-        (c, scan.source.fields.index(_field(scan.source, c))) for c in (w.column for w in scan.source.watermarks)
-    ]
-    for number, part in enumerate(scan.parts):
-        for column, position in positions:
-            watermark = part.watermark(part.fields[position].name)
-            columns.append((f"{scan.alias}.{column}#{number}", watermark.idle if watermark is not None else None))
-    return tuple((mark, idle) for mark, idle in columns if idle is not None)
-
-
-def _field(source: Source, name: str) -> Field:
-    field = source.field(name)
-    assert field is not None, "the analysis has checked the columns of watermarks"
-    return field
-
-
-def _part_lag(part: Source, position: int) -> int:
-    watermark = part.watermark(part.fields[position].name)
-    assert watermark is not None, "the analysis has checked that all parts of a union have it"
-    return watermark.lag.value
-
-
-def _filters(scan: AnalyzedScan) -> tuple[Expr, ...]:
-    """What a row must satisfy to be one: WHERE, and that it is no heartbeat (unknown is no heartbeat)."""
-    beat = scan.heartbeat
-    if beat is None:
-        return scan.filters
-    return (Expr("or", (Expr("not", (beat,)), Expr("is_null", (beat,)))), *scan.filters)
-
-
-def _late(plan: RelationPlan, late: LateRows) -> tuple[str, ...]:
-    """What late rows of a port show. Only rows of a source can be late: a join's marks never overtake its rows."""
-    return _shown(plan) if late == "kept" and isinstance(plan, ScanPlan) else ()
+    return frozenset((*times_of(relation), *all_columns(leaves(relation)[0]))[:1])
 
 
 def _limited(plan: RelationPlan, limits: Limits) -> RelationPlan:
     """The plan with the limit on every join."""
-    if isinstance(plan, ScanPlan):
-        return plan
-    ports = tuple(replace(port, input=_limited(port.input, limits)) for port in plan.ports)
-    return replace(plan, ports=ports, operator=plan.operator.limited(limits.max_rows, limits.overflow))
+    match plan:
+        case ScanPlan():
+            return plan
+        case UnionPlan():
+            return replace(plan, inputs=tuple(_limited(one, limits) for one in plan.inputs))
+        case StaticJoinPlan():
+            return replace(plan, stream=_limited(plan.stream, limits))
+        case ViewPlan() | LateralPlan():
+            return replace(plan, input=_limited(plan.input, limits))
+        case JoinPlan():
+            ports = tuple(replace(port, input=_limited(port.input, limits)) for port in plan.ports)
+            return replace(plan, ports=ports, operator=plan.operator.limited(limits.max_rows, limits.overflow))

@@ -7,7 +7,7 @@ from typing import cast
 
 from watersmeet.joins.asof import AsofJoin, AsofKind, AsofSide
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
+from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan, ViewPlan
 from watersmeet.physical.ports import Keys, port_plan, unions_of
 from watersmeet.physical.types import Types
 from watersmeet.physical.window import padding_of
@@ -44,9 +44,9 @@ def plan_asof_join(join: AnalyzedAsofJoin, inputs: tuple[PortInput, PortInput], 
     return JoinPlan(ports, operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
 
 
-def _filtered(join: AnalyzedAsofJoin, given: PortInput) -> ScanPlan:
+def _filtered(join: AnalyzedAsofJoin, given: PortInput) -> ScanPlan | ViewPlan:
     """The versions: what fails its own predicate is none, but its time moves the watermark like any other's."""
-    assert isinstance(given.plan, ScanPlan)
+    assert isinstance(given.plan, ScanPlan | ViewPlan)
     return replace(given.plan, filters=(*given.plan.filters, *join.right_only))
 
 

@@ -27,7 +27,7 @@ def plain_condition(expr: Expr) -> Condition | None:
         return Constant(timedelta(microseconds=cast("int", expr.value)))
     if expr.op == "column":
         return None if expr.refs[0].path else Column(expr.refs[0].column)
-    if expr.op in ("other", "cast"):
+    if expr.op in ("other", "cast", "call", "aggregate"):
         return None
     args = [plain_condition(arg) for arg in expr.args]
     return _folded(expr.op, [arg for arg in args if arg is not None], len(args))

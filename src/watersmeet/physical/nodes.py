@@ -12,7 +12,15 @@ from typing import Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.operator import JoinOperator
-from watersmeet.plan.analyzed import AnalyzedSyncJoin, AnyJoin, Output, Padding
+from watersmeet.plan.analyzed import (
+    AnalyzedGroup,
+    AnalyzedQuery,
+    AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnyJoin,
+    Output,
+    Padding,
+)
 from watersmeet.plan.expressions import Expr
 
 PADDED = "#padded"
@@ -40,24 +48,85 @@ class Computed:
 class Lag:
     """A watermarked column of a source: how far its mark stays behind the latest time, and what the mark is called.
 
-    In a union each part has marks of its own: ``part`` says whose this is.
+    In a union each part has marks of its own: ``part`` says whose this is. ``origin`` is what the column is called at
+    its source, which marks from outside speak of; it differs from ``column`` behind a view.
     """
 
     column: str
     lag: int
     mark: str
     part: int | None = None
+    origin: str = ""
+
+    @property
+    def source(self) -> str:
+        """The column as marks from outside name it."""
+        return self.origin or self.column
+
+
+Changes = Literal["upserts", "weights"]
+"""How the rows of a table travel: each with what it does to the row of its key, or with how often it comes or goes."""
 
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """A source: which of its columns are read, and which of its rows; of a union, the sources it is made of."""
+    """A source: which of its columns are read, and which of its rows; of a union, the sources it is made of.
+
+    ``changes``: how the rows of a table travel; None: it is a stream. A row of an upserting table that a filter drops
+    travels on as the delete of its key.
+    """
 
     alias: str
     source: Source
     columns: tuple[str, ...]
     filters: tuple[Expr, ...] = ()
     parts: tuple[Source, ...] = ()
+    changes: Changes | None = None
+
+
+@dataclass(frozen=True)
+class ViewPlan:
+    """A query as an input: its relation, what of its WHERE is left, and the columns that are asked for.
+
+    ``filters`` are conditions over its own columns; ``marks`` says what the marks of its joins are called behind it.
+    """
+
+    alias: str
+    input: RelationPlan
+    where: tuple[Expr, ...]
+    outputs: tuple[Output, ...]
+    filters: tuple[Expr, ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of its frame."""
+        return tuple(f"{self.alias}.{output.name}" for output in self.outputs)
+
+
+@dataclass(frozen=True)
+class UnionPlan:
+    """The rows of several inputs as one: the columns of each, in the order of ``columns``, which they become.
+
+    ``taken``: per input, the columns of its frame that are taken.
+    """
+
+    alias: str
+    inputs: tuple[RelationPlan, ...]
+    taken: tuple[tuple[str, ...], ...]
+    columns: tuple[str, ...]
+    filters: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class LateralPlan:
+    """Each row of the input once with every element of an array, which is the column ``alias.alias``."""
+
+    alias: str
+    input: RelationPlan
+    array: Expr
+    filters: tuple[Expr, ...] = ()
+    is_shown: bool = True
 
 
 @dataclass(frozen=True)
@@ -77,9 +146,10 @@ class PortInput:
     late: tuple[str, ...]
 
 
-Route = Literal["key", "partition", "time", "all", "one"]
+Route = Literal["key", "partition", "time", "spread", "all", "one"]
 """Where a row goes: to the shard of its ``key`` (if that is NULL, to any), to that of its ``partition`` (if that is
-NULL, all to one); without a key, to a shard by its ``time``, or to ``all`` shards; or every row to ``one`` shard."""
+NULL, all to one); without a key, to a shard by its ``time``, or ``spread`` by all its columns (equal rows go the same
+way), or to ``all`` shards; or every row to ``one`` shard."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +194,7 @@ class JoinPlan:
     - ``after``: conditions that Spark applies to the pairs
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
+    - ``made``: the types of columns that the operator makes and no port has
     """
 
     ports: tuple[PortPlan, ...]
@@ -131,25 +202,48 @@ class JoinPlan:
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]
-    analyzed: AnyJoin
+    analyzed: AnyJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
+    made: tuple[tuple[str, str], ...] = ()
 
     @property
     def may_miss(self) -> tuple[bool, ...]:
         """Whether a row of the frame may have no part of a port."""
-        if isinstance(self.analyzed, AnalyzedSyncJoin):
+        if len(self.ports) == 1 or isinstance(self.analyzed, STEADY):
             return (False,) * len(self.ports)
         return (self.analyzed.kind in ("right", "full"), self.analyzed.kind in ("left", "full", "anti"))
 
 
-RelationPlan = ScanPlan | JoinPlan
+@dataclass(frozen=True)
+class StaticJoinPlan:
+    """A lookup in a table that never changes, which Spark does by itself and which keeps nothing.
+
+    ``condition``: all of ON; ``is_inner``: stream rows without a match are none; ``columns``: those of its frame.
+    """
+
+    stream: RelationPlan
+    table: ScanPlan
+    condition: tuple[Expr, ...]
+    is_inner: bool
+    columns: tuple[str, ...]
+    why: tuple[str, ...]
+    analyzed: AnyJoin
+
+
+STEADY = AnalyzedSyncJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
+"""What has no sides that a row could be without."""
+
+RelationPlan = ScanPlan | ViewPlan | UnionPlan | LateralPlan | StaticJoinPlan | JoinPlan
+LeafPlan = ScanPlan | ViewPlan | UnionPlan
+"""Whatever has an alias of its own."""
 
 
 @dataclass(frozen=True)
 class QueryPlan:
     """A whole query: the relation, what of WHERE is applied to it, and the columns of the result.
 
-    ``ports_into``: the outputs that get the ports of a SYNC JOIN, each its own columns.
+    ``ports_into``: the outputs that get the ports of a SYNC JOIN, each its own columns. ``is_changelog``: the rows of
+    the relation carry weights, and the result shows what comes and what goes.
     """
 
     relation: RelationPlan
@@ -157,17 +251,45 @@ class QueryPlan:
     outputs: tuple[Output, ...]
     into: str | None = None
     ports_into: tuple[str, ...] = ()
+    is_changelog: bool = False
+
+
+def below(relation: RelationPlan) -> tuple[RelationPlan, ...]:
+    """What a relation reads."""
+    match relation:
+        case ScanPlan():
+            return ()
+        case ViewPlan() | LateralPlan():
+            return (relation.input,)
+        case UnionPlan():
+            return relation.inputs
+        case StaticJoinPlan():
+            return (relation.stream, relation.table)
+        case JoinPlan():
+            return tuple(port.input for port in relation.ports)
 
 
 def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:
     """The scans of a plan from left to right."""
     if isinstance(relation, ScanPlan):
         return (relation,)
-    return tuple(scan for port in relation.ports for scan in scan_plans(port.input))
+    return tuple(scan for one in below(relation) for scan in scan_plans(one))
+
+
+def view_plans(relation: RelationPlan) -> tuple[ViewPlan, ...]:
+    """The views of a plan, innermost first."""
+    own = (relation,) if isinstance(relation, ViewPlan) else ()
+    return (*(view for one in below(relation) for view in view_plans(one)), *own)
+
+
+def leaf_plans(relation: RelationPlan) -> tuple[LeafPlan, ...]:
+    """Whatever has an alias of its own in a plan, from left to right, without what is inside views."""
+    if isinstance(relation, LeafPlan):
+        return (relation,)
+    return tuple(leaf for one in below(relation) for leaf in leaf_plans(one))
 
 
 def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
     """The joins of a plan, innermost first."""
-    if isinstance(relation, ScanPlan):
-        return ()
-    return (*(join for port in relation.ports for join in join_plans(port.input)), relation)
+    own = (relation,) if isinstance(relation, JoinPlan) else ()
+    return (*(join for one in below(relation) for join in join_plans(one)), *own)

@@ -49,8 +49,9 @@ class DeclaredTypes:
         if expr.op != "column" or expr.refs[0].path:
             return None
         ref = expr.refs[0]
-        field = self.sources[ref.source].field(ref.name)
-        return normalised(field.type) if field is not None else None
+        source = self.sources.get(ref.source)
+        field = source.field(ref.name) if source is not None else None
+        return normalised(field.type) if field is not None and field.type else None
 
     def common_type(self, left: Expr, right: Expr) -> str | None:
         """The wider of two integer types, or the type that both have."""

@@ -8,10 +8,11 @@ from typing import cast
 from watersmeet.joins.condition import Condition
 from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
 from watersmeet.physical.condition import Operands
+from watersmeet.physical.leaves import shown_by
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual
 from watersmeet.physical.types import Types
-from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedWindow, AnalyzedWindowJoin, Padding
+from watersmeet.plan.analyzed import AnalyzedLeaf, AnalyzedWindow, AnalyzedWindowJoin, Padding
 from watersmeet.plan.expressions import Expr
 
 POSITION = "#position"
@@ -55,7 +56,7 @@ def plan_window_join(join: AnalyzedWindowJoin, inputs: tuple[PortInput, PortInpu
     )
 
 
-def padding_of(pad: Padding, scan: AnalyzedScan) -> Padding:
+def padding_of(pad: Padding, scan: AnalyzedLeaf) -> Padding:
     """The padding of a side with its columns as the frames call them."""
     if pad == "nulls" or pad == "zeros":
         return pad
@@ -97,9 +98,10 @@ def _port(
     return plan, side
 
 
-def _counted(plan: PortPlan, scan: AnalyzedScan) -> PortPlan:
+def _counted(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
     """The plan of a side of which nothing is read, with some column: rows without columns could not be counted."""
-    assert isinstance(plan.input, ScanPlan)
+    if not isinstance(plan.input, ScanPlan):
+        return replace(plan, columns=shown_by(plan.input)[:1])
     columns = plan.input.columns or (scan.source.fields[0].name,)
     return replace(plan, input=replace(plan.input, columns=columns), columns=(f"{scan.alias}.{columns[0]}",))
 

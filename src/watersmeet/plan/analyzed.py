@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from watersmeet.catalog import NOWHERE, Field, Source, Span
+from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, LimitKind, Values, WindowKind
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, LimitKind, ResultKind, Values, WindowKind
 
 PUNCTUATION = "#window"
 """The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.
@@ -73,6 +73,49 @@ class AnalyzedScan:
 
 
 @dataclass(frozen=True)
+class AnalyzedView:
+    """A query under a name, read like a source. ``source`` is what is seen of it from outside.
+
+    ``filters`` are parts of the WHERE around it, over its columns; ``given`` are watermarks that the query around it
+    gives its columns, the other ones come from inside. A view that only filters whole rows of one source is no such
+    node but a scan of that source.
+    """
+
+    alias: str
+    source: Source
+    query: AnalyzedQuery
+    filters: tuple[Expr, ...] = ()
+    given: tuple[Watermark, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """It is no union."""
+        return ()
+
+
+@dataclass(frozen=True)
+class AnalyzedUnion:
+    """The rows of several sides as one, their columns by position: of views, or of tables.
+
+    A union of nothing but plain streams is a scan with parts.
+    """
+
+    alias: str
+    source: Source
+    sides: tuple[AnalyzedScan | AnalyzedView, ...]
+    filters: tuple[Expr, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """The sides as sources."""
+        return tuple(side.source for side in self.sides)
+
+
+AnalyzedLeaf = AnalyzedScan | AnalyzedView | AnalyzedUnion
+"""Whatever has an alias and columns of its own."""
+
+
+@dataclass(frozen=True)
 class AnalyzedJoin:
     """A join whose condition is taken apart; all parts together are the whole condition (HZ-24).
 
@@ -132,8 +175,8 @@ class AnalyzedWindowJoin:
     - ``emit_discarded``: rows of discarded partitions come out as if they were evicted
     """
 
-    left: AnalyzedScan
-    right: AnalyzedScan
+    left: AnalyzedLeaf
+    right: AnalyzedLeaf
     kind: JoinKind
     windows: tuple[AnalyzedWindow, AnalyzedWindow]
     keys: tuple[tuple[Expr, Expr], ...] = ()
@@ -152,7 +195,7 @@ class AnalyzedWindowJoin:
 class AnalyzedSyncJoin:
     """Rows of two or more ports that have the same time; ``times`` holds the event time of each port."""
 
-    inputs: tuple[AnalyzedScan, ...]
+    inputs: tuple[AnalyzedLeaf, ...]
     times: tuple[TimeColumn, ...]
     disorder: Disorder = "drop"
     span: Span = NOWHERE
@@ -170,7 +213,7 @@ class AnalyzedAsofJoin:
     """
 
     left: AnalyzedRelation
-    right: AnalyzedScan
+    right: AnalyzedLeaf
     kind: JoinKind
     left_time: TimeColumn
     right_time: TimeColumn
@@ -185,8 +228,94 @@ class AnalyzedAsofJoin:
     span: Span = NOWHERE
 
 
-AnyJoin = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedSyncJoin | AnalyzedAsofJoin
-AnalyzedRelation = AnalyzedScan | AnyJoin
+LateTable = Literal["reemit", "ignore"]
+"""What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""
+
+
+@dataclass(frozen=True)
+class AnalyzedLookupJoin:
+    """Each row of a stream with the rows that a table has for it at that moment (LN-11..LN-14).
+
+    One side is a stream, the other a table; ``kind`` is inner, or the one that preserves the stream. The condition is
+    taken apart as that of an `AnalyzedJoin`.
+
+    - ``late_table``: with ``reemit``, a stream row that was shown padded is shown once more when its table row comes
+    - ``retention``: for how many microseconds of wall clock such rows wait; None: as long as ``waiting`` allows
+    - ``waiting``: how many of them wait at most, the oldest being forgotten first; None: any number
+    - ``load_first``: stream rows are held back until the table is caught up
+    """
+
+    left: AnalyzedRelation
+    right: AnalyzedRelation
+    kind: JoinKind
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    left_only: tuple[Expr, ...] = ()
+    right_only: tuple[Expr, ...] = ()
+    residual: tuple[Expr, ...] = ()
+    table: Literal["left", "right"] = "right"
+    late_table: LateTable = "reemit"
+    retention: int | None = None
+    waiting: int | None = None
+    load_first: bool = False
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedTableJoin:
+    """The join of two tables: a table that changes with either of them. The condition is taken apart as elsewhere.
+
+    ``is_merge``: a Substrait plan names the merge join, so that nothing is chosen.
+    """
+
+    left: AnalyzedRelation
+    right: AnalyzedRelation
+    kind: JoinKind
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    left_only: tuple[Expr, ...] = ()
+    right_only: tuple[Expr, ...] = ()
+    residual: tuple[Expr, ...] = ()
+    is_merge: bool = False
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedLateral:
+    """Each row of the input once with every element of ``array``; ``source`` has the element as its one column.
+
+    A reference to the element has ``alias`` as its source and as its name.
+    """
+
+    input: AnalyzedRelation
+    array: Expr
+    alias: str
+    source: Source
+    filters: tuple[Expr, ...] = ()
+    span: Span = NOWHERE
+
+
+GROUP = "#group"
+"""The source of what a grouping gives: a reference to it has this as its ``source``."""
+
+
+@dataclass(frozen=True)
+class AnalyzedGroup:
+    """GROUP BY with aggregates: a table with one row per group.
+
+    ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
+    (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
+    """
+
+    by: tuple[Output, ...]
+    aggregates: tuple[Output, ...]
+    window: str | None = None
+    time: TimeColumn | None = None
+    span: Span = NOWHERE
+
+
+AnyJoin = (
+    AnalyzedJoin | AnalyzedWindowJoin | AnalyzedSyncJoin | AnalyzedAsofJoin | AnalyzedLookupJoin | AnalyzedTableJoin
+)
+AnalyzedRelation = AnalyzedLeaf | AnalyzedLateral | AnyJoin
 
 
 @dataclass(frozen=True)
@@ -212,6 +341,9 @@ class AnalyzedQuery:
     ``late_into`` is the sink of the rows that came too late, ``unmatched_into`` are those of the left and the right
     rows that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, one for each, or none. Without INSERT
     INTO, the names in ``unmatched_into`` need not be declared: they name outputs of whoever runs the query.
+
+    ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
+    of the group, none if it has no key.
     """
 
     relation: AnalyzedRelation
@@ -223,27 +355,66 @@ class AnalyzedQuery:
     late_into: str | None = None
     unmatched_into: tuple[str | None, str | None] = (None, None)
     ports_into: tuple[str, ...] = ()
+    result: ResultKind = "stream"
+    group: AnalyzedGroup | None = None
+    key: tuple[Expr, ...] = ()
 
 
 def inputs(relation: AnalyzedRelation) -> tuple[AnalyzedRelation, ...]:
-    """What a relation reads, from left to right: nothing for a scan."""
+    """What a relation reads, from left to right: nothing for a scan; for a view, what its query does."""
     if isinstance(relation, AnalyzedScan):
         return ()
+    if isinstance(relation, AnalyzedView):
+        return (relation.query.relation,)
+    if isinstance(relation, AnalyzedUnion):
+        return relation.sides
+    if isinstance(relation, AnalyzedLateral):
+        return (relation.input,)
     return relation.inputs if isinstance(relation, AnalyzedSyncJoin) else (relation.left, relation.right)
 
 
 def scans(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
-    """The scans of a relation from left to right."""
+    """The scans of a relation from left to right, those inside views too."""
     if isinstance(relation, AnalyzedScan):
         return (relation,)
     return tuple(scan for side in inputs(relation) for scan in scans(side))
 
 
+def leaves(relation: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
+    """Whatever has an alias in a relation, from left to right: scans and views, but not what is inside the views."""
+    if isinstance(relation, AnalyzedLeaf):
+        return (relation,)
+    return tuple(leaf for side in inputs(relation) for leaf in leaves(side))
+
+
+def laterals(relation: AnalyzedRelation) -> tuple[AnalyzedLateral, ...]:
+    """The laterals of a relation from left to right, without those inside its views."""
+    if isinstance(relation, AnalyzedLeaf):
+        return ()
+    own = (relation,) if isinstance(relation, AnalyzedLateral) else ()
+    return tuple(lateral for side in inputs(relation) for lateral in laterals(side)) + own
+
+
+def kind_of(relation: AnalyzedRelation) -> ResultKind:
+    """Whether the rows of a relation only arrive, or are those of a table that changes."""
+    match relation:
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
+            return relation.source.kind
+        case AnalyzedLateral():
+            return kind_of(relation.input)
+        case AnalyzedTableJoin():
+            return "table"
+        case _:
+            return "stream"
+
+
 def aliases(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The aliases whose columns a relation shows, from left to right: a SEMI or ANTI JOIN shows its left side only."""
-    if isinstance(relation, AnalyzedScan):
+    if isinstance(relation, AnalyzedLeaf):
         return (relation.alias,)
-    if isinstance(relation, AnalyzedJoin) and relation.kind in LEFT_ONLY:
+    if isinstance(relation, AnalyzedLateral):
+        return (*aliases(relation.input), relation.alias)
+    if isinstance(relation, AnalyzedJoin | AnalyzedTableJoin) and relation.kind in LEFT_ONLY:
         return aliases(relation.left)
     return tuple(alias for side in inputs(relation) for alias in aliases(side))
 

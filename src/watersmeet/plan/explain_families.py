@@ -6,15 +6,13 @@ from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
+    AnalyzedLeaf,
     AnalyzedQuery,
-    AnalyzedScan,
     AnalyzedSyncJoin,
     AnalyzedWindow,
     AnalyzedWindowJoin,
-    Padding,
-    aliases,
 )
-from watersmeet.plan.facts import Fact, conditions, keys
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
 from watersmeet.plan.nodes import PRESERVED
 from watersmeet.plan.words import amount_in_words, expression_in_words, word
 
@@ -46,7 +44,7 @@ def window_facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: dict[str
     ]
 
 
-def _stay(name: str, scan: AnalyzedScan, window: AnalyzedWindow) -> list[str]:
+def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
     within = ", ".join(expression_in_words(expr) for expr in window.partition_by)
     of_same = f" of the same {within}" if within else ""
     match window.kind:
@@ -101,15 +99,9 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
         if join.unmatched[port]:
             lines.append(f"{names[port]} rows that met nothing go to {query.unmatched_into[port]} when they leave")
         else:
-            padded = _padding(join.pads[1 - port])
+            padded = padding_in_words(join.pads[1 - port])
             lines.append(f"{names[port]} rows that met nothing come out when they leave, with {padded}")
     return lines
-
-
-def _padding(padding: Padding) -> str:
-    if isinstance(padding, str):
-        return {"nulls": "NULLs", "zeros": "zeros"}[padding]
-    return ", ".join(f"{word(name)} {expression_in_words(value)}" for name, value in padding)
 
 
 def sync_facts(join: AnalyzedSyncJoin) -> list[Fact]:
@@ -123,12 +115,12 @@ def sync_facts(join: AnalyzedSyncJoin) -> list[Fact]:
 
 def asof_facts(join: AnalyzedAsofJoin, names: dict[str, str]) -> list[Fact]:
     """Which version a row gets, how long rows wait for it and how long versions are kept."""
-    left = " with ".join(names[alias] for alias in aliases(join.left))
+    left = rows_of(join.left, names)
     return [
         keys(join.keys),
         ("version", [_version(join, names[join.right.alias])]),
         ("kept", _kept(join, left, names[join.right.alias])),
-        ("default", [_padding(join.defaults)] if join.defaults else []),
+        ("default", [padding_in_words(join.defaults)] if join.defaults else []),
         conditions("left only", join.left_only, "a left row that fails has no version"),
         conditions("right only", join.right_only, "a right row that fails is no version"),
     ]

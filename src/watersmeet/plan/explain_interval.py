@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, TimeBound, aliases, scans
-from watersmeet.plan.facts import Fact, conditions, keys
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, TimeBound, aliases
+from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias
 from watersmeet.plan.words import amount_in_words, word
 
 
@@ -30,7 +30,7 @@ def _failing(join: AnalyzedJoin, side: str) -> str:
 
 def emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
     """What comes out of a join that shows its left side only, and when."""
-    who = " with ".join(names[alias] for alias in aliases(join.left))
+    who = rows_of(join.left, names)
     match join.kind:
         case "semi":
             return [f"each {who} row once, at its first match"]
@@ -56,11 +56,11 @@ def _equality(join: AnalyzedJoin) -> str:
     """An equality of columns that have the same name and type on both sides and are no event times."""
     left, right = (
         {
-            (field.name.lower(), field.type.upper()): f"{scan.alias}.{word(field.name)}"
-            for scan in scans(side)
-            if scan.alias in aliases(side)
-            for field in scan.source.fields
-            if not scan.source.watermark(field.name)
+            (field.name.lower(), field.type.upper()): f"{alias}.{word(field.name)}"
+            for alias, source in sources_by_alias(side).items()
+            if alias in aliases(side)
+            for field in source.fields
+            if not source.watermark(field.name)
         }
         for side in (join.left, join.right)
     )
@@ -83,7 +83,7 @@ def kept(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> lis
         own = [bound for bound in join.bounds if bound.column.alias in aliases(side)]
         limits = [f"that of {b.other} passes {b.column}{_distance(query, b, b.constant)}" for b in own]
         if limits:
-            who = " with ".join(names[alias] for alias in aliases(side))
+            who = rows_of(side, names)
             until = " or ".join(limits).replace("that of", "the watermark of", 1)
             lines.append(f"{who} rows are kept until {until}")
     return lines
@@ -92,7 +92,6 @@ def kept(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> lis
 def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
     if constant == 0:
         return ""
-    scan = next(scan for scan in scans(query.relation) if scan.alias == bound.column.alias)
-    mark = scan.source.watermark(bound.column.name)
+    mark = sources_by_alias(query.relation)[bound.column.alias].watermark(bound.column.name)
     is_interval = mark is None or mark.lag.is_interval
     return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"

@@ -19,10 +19,26 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "other",
+    "cast", "call", "aggregate", "other",
 ]  # fmt: skip
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
-comparisons, IN as equalities."""
+comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets, or as one of these. An
+aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
+``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
+the rest. Every other function is ``other``."""
+
+AGGREGATES = frozenset({
+    "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
+    "bit_and", "bit_or", "bit_xor", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop",
+    "min_by", "max_by", "any_value", "first", "first_value", "last", "last_value", "collect_list", "array_agg",
+    "collect_set", "approx_count_distinct", "median", "mode", "percentile", "percentile_approx", "corr", "covar_pop",
+    "covar_samp", "skewness", "kurtosis", "regr_slope", "try_sum", "try_avg", "listagg", "string_agg", "product",
+})  # fmt: skip
+"""Spark's aggregate functions, those that no query may use too: each is refused at its place and never read as another
+function."""
+
+CLOSED = "closed"
+"""The value of an AND or OR whose parts the text itself holds together, so that there is one way to read it."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -98,6 +114,9 @@ class Expr:
                 return f"({self.args[0].sql(name)} IS NULL)"
             case "cast":
                 return f"CAST({self.args[0].sql(name)} AS {self.value})"
+            case "call" | "aggregate":
+                inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
+                return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
             case _:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
 
@@ -118,6 +137,45 @@ def conjuncts(expr: Expr | None) -> tuple[Expr, ...]:
     if expr.op == "and":
         return tuple(part for arg in expr.args for part in conjuncts(arg))
     return (expr,)
+
+
+def aggregates_in(expr: Expr) -> tuple[Expr, ...]:
+    """The aggregates in an expression, outermost only.
+
+    >>> count = Expr("aggregate", text="count")
+    >>> [call.sql() for call in aggregates_in(Expr("+", (count, Expr("literal", text="1", value=1))))]
+    ['count(*)']
+    """
+    if expr.op == "aggregate":
+        return (expr,)
+    return tuple(call for arg in expr.args for call in aggregates_in(arg))
+
+
+def alternative(expr: Expr) -> Expr | None:
+    """An OR read the other way, as if OR bound more tightly than AND; None if none of its parts is an open AND.
+
+    >>> a, b, c = (column((name,)) for name in "abc")
+    >>> read = alternative(Expr("or", (Expr("and", (a, b)), c)))
+    >>> read.sql(lambda ref: ref.parts[0]) if read else None
+    '(a AND (b OR c))'
+    >>> alternative(Expr("or", (Expr("and", (a, b), value=CLOSED), c)))
+    """
+    if expr.op != "or" or not any(_is_open_and(part) for part in expr.args):
+        return None
+    groups: list[list[Expr]] = [[]]
+    for part in expr.args:
+        first, *others = part.args if _is_open_and(part) else (part,)
+        groups[-1].append(first)
+        groups += [[other] for other in others]
+    return Expr("and", tuple(_any_of(group) for group in groups), span=expr.span)
+
+
+def _is_open_and(expr: Expr) -> bool:
+    return expr.op == "and" and expr.value != CLOSED
+
+
+def _any_of(parts: list[Expr]) -> Expr:
+    return parts[0] if len(parts) == 1 else Expr("or", tuple(parts), span=parts[0].span.to(parts[-1].span))
 
 
 def column(parts: tuple[str, ...], span: Span = NOWHERE) -> Expr:

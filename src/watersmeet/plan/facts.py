@@ -1,11 +1,13 @@
-"""What explain says of a join, as labels with lines."""
+"""What explain says of a step, as labels with lines, and what it calls the rows of a relation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from watersmeet.catalog import Source
+from watersmeet.plan.analyzed import AnalyzedRelation, Padding, aliases, laterals, leaves
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.words import expression_in_words
+from watersmeet.plan.words import expression_in_words, word
 
 Fact = tuple[str, Sequence[str]]
 """A label and its lines; nothing is said where there are none."""
@@ -24,3 +26,44 @@ def conditions(label: str, parts: tuple[Expr, ...], remark: str = "") -> Fact:
 def texts(parts: tuple[Expr, ...]) -> list[str]:
     """Expressions as people write them."""
     return [expression_in_words(part) for part in parts]
+
+
+def padding_in_words(padding: Padding) -> str:
+    """What stands beside a row that stayed alone.
+
+    >>> padding_in_words("zeros"), padding_in_words((("price", Expr("literal", text="0")),))
+    ('zeros', 'price 0')
+    """
+    if isinstance(padding, str):
+        return {"nulls": "NULLs", "zeros": "zeros"}[padding]
+    return ", ".join(f"{word(name)} {expression_in_words(value)}" for name, value in padding)
+
+
+def sources_by_alias(relation: AnalyzedRelation) -> dict[str, Source]:
+    """What each alias of a relation stands for; what is inside a view has no alias outside.
+
+    >>> from watersmeet.plan.analyzed import AnalyzedScan
+    >>> [*sources_by_alias(AnalyzedScan("o", Source("orders", ())))]
+    ['o']
+    """
+    return {named.alias: named.source for named in (*leaves(relation), *laterals(relation))}
+
+
+def row_names(relation: AnalyzedRelation) -> dict[str, str]:
+    """What to call the rows of each alias: by their source, or by the alias where that occurs twice or has no name."""
+    sources = sources_by_alias(relation)
+    names = [source.name for source in sources.values()]
+    return {
+        alias: alias if names.count(source.name) > 1 or is_unnamed(source.name) else source.name
+        for alias, source in sources.items()
+    }
+
+
+def is_unnamed(name: str) -> bool:
+    """Whether a name is one that nobody can write, such as that of a subquery."""
+    return name.startswith("#")
+
+
+def rows_of(side: AnalyzedRelation, names: dict[str, str]) -> str:
+    """What to call the rows of one side of a join, by `row_names`."""
+    return " with ".join(names[alias] for alias in aliases(side))

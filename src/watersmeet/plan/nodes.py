@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span
+from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
 from watersmeet.plan.expressions import Expr
 
@@ -58,12 +58,13 @@ class Window:
 
 @dataclass(frozen=True)
 class Scan:
-    """A source under an alias."""
+    """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration."""
 
     source: str
     alias: str
     span: Span = NOWHERE
     window: Window | None = None
+    watermarks: tuple[Watermark, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ class Pad:
 class Join:
     """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side.
 
-    It is a window join if its sides have windows.
+    It is a window join if its sides have windows. ``operator``: the operator that a Substrait plan names, which is then
+    not chosen (FT-3).
     """
 
     left: Relation
@@ -112,6 +114,7 @@ class Join:
     within: Within | None = None
     span: Span = NOWHERE
     pads: tuple[Pad, ...] = ()
+    operator: Literal["merge"] | None = None
 
     @property
     def is_windowed(self) -> bool:
@@ -149,7 +152,20 @@ class AsofJoin:
     span: Span = NOWHERE
 
 
-Relation = Scan | Union | Join | SyncJoin | AsofJoin
+@dataclass(frozen=True)
+class Lateral:
+    """``input LATERAL array AS alias``: each row of the input once with every element of an array of its own.
+
+    A row whose array is empty or NULL is not in the result.
+    """
+
+    input: Relation
+    array: Expr
+    alias: str
+    span: Span = NOWHERE
+
+
+Relation = Scan | Union | Join | SyncJoin | AsofJoin | Lateral
 
 
 @dataclass(frozen=True)
@@ -168,9 +184,25 @@ class Item:
     name: str | None = None
 
 
+ResultKind = Literal["stream", "table"]
+"""``stream``: rows that only arrive. ``table``: rows by key that later ones replace or take back."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """``STORE KEY AS format VALUE AS format``: how the key and the rest of a result are written; None: as they are."""
+
+    key: str | None = None
+    value: str | None = None
+    span: Span = NOWHERE
+
+
 @dataclass(frozen=True)
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
+
+    ``result`` is what SELECT STREAM or SELECT TABLE says, None if it says neither. ``views`` are the queries that only
+    this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
     ``late_into`` is the sink of the rows that came too late, ``unmatched_left_into`` and ``unmatched_right_into`` are
     those of the rows of a side that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, each with its
@@ -190,6 +222,20 @@ class Query:
     unmatched_right_into: str | None = None
     unmatched_right_span: Span = NOWHERE
     ports_into: tuple[tuple[str, Span], ...] = ()
+    result: ResultKind | None = None
+    group_by: tuple[Expr, ...] = ()
+    group_span: Span = NOWHERE
+    views: tuple[View, ...] = ()
+    store: Store | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """A query under a name, which later statements read like a source: CREATE VIEW, or WITH as a statement."""
+
+    name: str
+    query: Query
+    span: Span = NOWHERE
 
 
 @dataclass(frozen=True)
@@ -215,6 +261,7 @@ class Script:
     settings: tuple[Setting, ...] = ()
     queries: tuple[Query, ...] = ()
     heartbeats: tuple[tuple[str, Expr], ...] = ()
+    views: tuple[View, ...] = ()
 
     def place(self, span: Span) -> Place | None:
         """The span as a place that an error can show; None for what no text says."""
@@ -230,6 +277,15 @@ def scans(relation: Relation) -> tuple[Scan, ...]:
     return tuple(scan for leaf in leaves(relation) for scan in (leaf.scans if isinstance(leaf, Union) else (leaf,)))
 
 
+def laterals(relation: Relation) -> tuple[Lateral, ...]:
+    """The laterals of a relation from left to right."""
+    if isinstance(relation, Lateral):
+        return (*laterals(relation.input), relation)
+    if isinstance(relation, Join | AsofJoin):
+        return laterals(relation.left) + laterals(relation.right)
+    return ()
+
+
 def leaves(relation: Relation) -> tuple[Scan | Union, ...]:
     """Whatever has an alias in a relation, from left to right.
 
@@ -238,6 +294,8 @@ def leaves(relation: Relation) -> tuple[Scan | Union, ...]:
     """
     if isinstance(relation, SyncJoin):
         return relation.inputs
+    if isinstance(relation, Lateral):
+        return leaves(relation.input)
     if isinstance(relation, Join | AsofJoin):
         return leaves(relation.left) + leaves(relation.right)
     return (relation,)

@@ -10,9 +10,12 @@ from watersmeet.duration import format_duration
 from watersmeet.plan.expressions import Expr, Reference, quote
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
 
-_STRENGTH = {"or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7, "cast": 8}
-_COMPARED = 4
 _LEAF = 8
+_STRENGTH = {
+    "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF,
+}  # fmt: skip
+_COMPARED = 4
 
 
 def amount_in_words(amount: Amount) -> str:
@@ -42,6 +45,9 @@ def expression_in_words(expr: Expr) -> str:
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
+        case "call" | "aggregate":
+            inside = ", ".join(expression_in_words(arg) for arg in expr.args)
+            return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"
         case "not":
             return f"NOT {texts[0]}"
         case "negate":
@@ -61,7 +67,9 @@ def _bracketed(expr: Expr, needed: int) -> str:
 
 def _flattened(ref: Reference) -> Reference:
     # A source that nobody can name, such as that of `_seq`, is not shown.
-    source = () if ref.source.startswith("#") else (ref.source,)
+    # The element of an array has the alias as its name, which is written once.
+    is_element = ref.source == ref.name and len(ref.parts) == 1 + len(ref.path)
+    source = () if ref.source.startswith("#") or is_element else (ref.source,)
     parts = (*source, ref.name, *ref.path) if ref.source else ref.parts
     return replace(ref, name=".".join(word(part) for part in parts), path=())
 

@@ -13,17 +13,21 @@ from pyspark.sql.types import StructType
 from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
-from watersmeet.joins.condition import is_supported
-from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.window import WindowJoin
+from watersmeet.joins.condition import Condition, is_supported
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
     AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLeaf,
+    AnalyzedLookupJoin,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedSyncJoin,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
     Padding,
     inputs,
@@ -60,10 +64,11 @@ def build(
     files: Mapping[str, DataFrame] | None = None,
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
-    fed_by = "streams" if _are_streams(frames) else "batches"
+    script, extra = _with_static_tables(script, frames, extra or {})
+    fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
     if fed_by == "streams":
         _check_provider(spark)
-    queries = analyze(script, extra or {}, inputs=fed_by)
+    queries = analyze(script, extra, inputs=fed_by)
     count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     compiler = Compiler(spark, frames, count, marks, late, clock, files or {})
     limits = limits_of(script) or limits
@@ -94,13 +99,23 @@ def _is_temporal(fields: tuple[Field, ...], name: str) -> bool:
     return any(f.name == name and f.type in {"timestamp", "timestamp_ntz", "date"} for f in fields)
 
 
-def _are_streams(frames: Mapping[str, DataFrame]) -> bool:
-    """Whether the inputs are streams; a mixture is refused."""
+def _with_static_tables(
+    script: Script, frames: Mapping[str, DataFrame], extra: Mapping[str, Source]
+) -> tuple[Script, Mapping[str, Source]]:
+    """The sources with what is known of DataFrames beside streams: tables that never change; streams are refused."""
     streams = [name for name, frame in frames.items() if frame.isStreaming]
-    batches = [name for name in frames if name not in streams]
-    if streams and batches:
-        raise refuse("MIXED_INPUT", stream=f"`{streams[0]}`", batch=f"`{batches[0]}`")
-    return bool(streams)
+    batches = {name.lower() for name in frames if name not in streams}
+    if not streams or not batches:
+        return script, extra
+    for source in (*script.sources, *extra.values()):
+        if source.name.lower() in batches and source.kind == "stream":
+            raise refuse("MIXED_INPUT", stream=f"`{streams[0]}`", batch=f"`{source.name}`")
+
+    def known(source: Source) -> Source:
+        return replace(source, is_static=True) if source.name.lower() in batches else source
+
+    declared = tuple(known(source) for source in script.sources)
+    return replace(script, sources=declared), {name: known(source) for name, source in extra.items()}
 
 
 def _check_provider(spark: SparkSession) -> None:
@@ -152,8 +167,7 @@ def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
     refusals: list[Refusal] = []
     # A constant need not be of its column's type, but must be one that Spark casts to it.
     values = [Expr("cast", (value,), value=type_, span=value.span) for value, type_ in _values(query.relation)]
-    outputs = [output.expr for output in query.outputs]
-    for expr in (*_conditions(query.relation), *values, *query.where, *outputs):
+    for expr in (*_conditions(query.relation), *values, *_of_query(query)):
         try:
             types.check(expr)
         except WatersmeetError as error:
@@ -167,11 +181,16 @@ def _check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
         raise WatersmeetError(refusals)
 
 
+def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
+    """The expressions of a query behind its relation."""
+    yield from (*query.where, *(output.expr for output in query.outputs))
+
+
 def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
     """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
     for side in inputs(relation):
         yield from _compared(side)
-    if isinstance(relation, AnalyzedScan | AnalyzedSyncJoin):
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral | AnalyzedSyncJoin):
         return
     yield from (side for pair in relation.keys for side in pair)
     refs = (ref for residual in relation.residual for ref in residual.references)
@@ -185,8 +204,10 @@ def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
     for side in inputs(relation):
         yield from _conditions(side)
     match relation:
-        case AnalyzedScan():
+        case AnalyzedScan() | AnalyzedUnion() | AnalyzedLateral():
             yield from relation.filters
+        case AnalyzedView():
+            yield from (*relation.query.where, *relation.filters)
         case AnalyzedSyncJoin():
             return
         case _:
@@ -201,7 +222,7 @@ def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
     """The constants that stand for columns of a missing side, each with the type of its column."""
     for side in inputs(relation):
         yield from _values(side)
-    pads: list[tuple[AnalyzedScan, Padding]] = []
+    pads: list[tuple[AnalyzedLeaf, Padding]] = []
     if isinstance(relation, AnalyzedWindowJoin):
         pads = [(relation.left, relation.pads[0]), (relation.right, relation.pads[1])]
     elif isinstance(relation, AnalyzedAsofJoin):
@@ -213,10 +234,10 @@ def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
 
 def _check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
     """Refuse a condition across the sides whose types the kernel cannot evaluate, before it meets the first row."""
-    condition = join.operator.condition if isinstance(join.operator, IntervalJoin | WindowJoin) else None
+    condition: Condition | None = getattr(join.operator, "condition", None)
     if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
         return
-    assert isinstance(join.analyzed, AnalyzedJoin | AnalyzedWindowJoin)
+    assert isinstance(join.analyzed, AnalyzedJoin | AnalyzedWindowJoin | AnalyzedLookupJoin | AnalyzedTableJoin)
     residual = join.analyzed.residual[0]
     raise refuse(
         "UNSUPPORTED_CONDITION",

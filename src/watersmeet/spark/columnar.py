@@ -24,7 +24,8 @@ def find_files(spark: SparkSession, script: Script, given: Mapping[str, DataFram
 
     It is Spark's own file source with all its options, asked for no content.
     """
-    plain = [s for s in script.sources if s.name not in given and is_plain_parquet(s)]
+    # The rows of a table say what they do to it, which only Spark's reading of them knows.
+    plain = [s for s in script.sources if s.kind == "stream" and s.name not in given and is_plain_parquet(s)]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     return {name: stream.load().select("path") for name, stream in reader.items()}
 

@@ -11,15 +11,41 @@ from typing import Any, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
+from watersmeet.joins.changes import WEIGHT
+from watersmeet.joins.group import GroupBy
+from watersmeet.joins.latest import Latest
+from watersmeet.joins.lookup import LOADED
 from watersmeet.joins.operator import NOW
-from watersmeet.joins.window import WindowJoin
-from watersmeet.observe.progress import JOIN, port_names
-from watersmeet.physical import JoinPlan, LateRows, PortPlan, QueryPlan, RelationPlan, ScanPlan, scan_plans
+from watersmeet.physical import (
+    JoinPlan,
+    LateralPlan,
+    LateRows,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    leaf_plans,
+)
 from watersmeet.physical.columnar import is_columnar
-from watersmeet.plan.analyzed import AnalyzedWindowJoin
-from watersmeet.plan.expressions import Expr, quote
+from watersmeet.physical.nodes import LeafPlan, below
+from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedQuery, AnalyzedWindowJoin
+from watersmeet.plan.expressions import quote
 from watersmeet.spark.columnar import PackFiles
 from watersmeet.spark.exchange import (
     LATE_ROW,
@@ -34,13 +60,23 @@ from watersmeet.spark.exchange import (
     PackMarks,
     Unpack,
 )
+from watersmeet.spark.frames import (
+    APART,
+    KEEP,
+    Fed,
+    all_true,
+    changes_shown,
+    exploded,
+    is_row,
+    looked_up,
+    scanned,
+    united,
+    viewed,
+)
+from watersmeet.spark.observed import observed
 from watersmeet.spark.rows import Met, completed, emitted_schema, port_structs
 from watersmeet.spark.shards import labels
-from watersmeet.spark.stateful import BYTES_PER_STEP, MET_DDL, NUMBERS, ShardProcessor, Shards
-
-KEEP = "#keep"
-APART = (LATE_SHOWN, *UNMATCHED_SHOWN)
-"""The columns in which a result shows what is no row of it."""
+from watersmeet.spark.stateful import BYTES_PER_STEP, MET_DDL, ShardProcessor, Shards
 
 
 @dataclass(frozen=True)
@@ -75,10 +111,8 @@ class Compiler:
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
-        frame, joins = self.relation(plan.relation)
-        if joins:
-            frame = self.joined(joins[-1], self.apart(plan.relation))
-        return Compiled(self.projected(plan, frame), joins)
+        fed = self.rows(plan.relation)
+        return Compiled(self.projected(plan, fed.frame), fed.joins)
 
     def projected(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
         """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
@@ -89,32 +123,47 @@ class Compiler:
             frame = frame.where(holds | ~row if apart else holds)
         outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
         ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
-        return frame.select(*outputs, *ports, *(F.col(name) for name in apart))
+        weight = [F.col(quote(WEIGHT))] if plan.is_changelog else []
+        result = frame.select(*outputs, *ports, *weight, *(F.col(name) for name in apart))
+        return changes_shown(result) if plan.is_changelog else result
 
-    def relation(self, plan: RelationPlan) -> tuple[DataFrame, tuple[Met, ...]]:
-        """The frame of a relation as it feeds a join, with what only travels along, and the joins in it."""
-        if isinstance(plan, ScanPlan):
-            return self.scan(plan), ()
-        below = [self.relation(port.input) for port in plan.ports]
-        met = self.meet(plan, [frame for frame, _ in below])
-        return self.feeding(met), (*(join for _, joins in below for join in joins), met)
+    def rows(self, plan: RelationPlan, met: Met | None = None) -> Fed:
+        """The frame of a relation that feeds no join: its rows, and what is shown apart.
 
-    def scan(self, plan: ScanPlan) -> DataFrame:
-        """A source's columns as ``alias.column``; with filters, also whether they keep the row.
-
-        Rows that a filter drops go as far as the pack: their event times move the watermark like any other's.
+        ``met``: records of its last join that there are already.
         """
-        names = [f"{plan.alias}.{column}" for column in plan.columns]
-        if plan.parts:
-            positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
-            parts = [
-                self.frames[part.name].select(*(F.col(quote(part.fields[i].name)) for i in positions), F.lit(n))
-                for n, part in enumerate(plan.parts)
-            ]
-            frame = reduce(DataFrame.unionAll, parts).toDF(*names, PART)
-        else:
-            frame = self.frames[plan.source.name].select(*(F.col(quote(c)) for c in plan.columns)).toDF(*names)
-        return frame.withColumn(KEEP, _all_true(plan.filters)) if plan.filters else frame
+        match plan:
+            case ScanPlan():
+                return scanned(self.frames, plan, feeds=False)
+            case ViewPlan():
+                return viewed(plan, self.rows(plan.input, met), self.spark)
+            case UnionPlan():
+                return united(plan, [self.rows(one) for one in plan.inputs])
+            case StaticJoinPlan():
+                return looked_up(plan, self.rows(plan.stream, met), self.rows(plan.table).frame)
+            case LateralPlan():
+                return exploded(plan, self.rows(plan.input, met))
+            case JoinPlan():
+                joins = self.meet(plan) if met is None else (met,)
+                frame = self.joined(joins[-1], self.apart(plan))
+                return Fed(frame, {f.name: f.nullable for f in frame.schema}, joins, feeds=False)
+
+    def feeding(self, plan: RelationPlan) -> Fed:
+        """The frame of a relation as it feeds a join, with what only travels along."""
+        match plan:
+            case ScanPlan():
+                return scanned(self.frames, plan, feeds=True)
+            case ViewPlan():
+                return viewed(plan, self.feeding(plan.input), self.spark)
+            case UnionPlan():
+                return united(plan, [self.feeding(one) for one in plan.inputs])
+            case StaticJoinPlan():
+                return looked_up(plan, self.feeding(plan.stream), self.rows(plan.table).frame)
+            case LateralPlan():
+                return exploded(plan, self.feeding(plan.input))
+            case JoinPlan():
+                joins = self.meet(plan)
+                return self.passed_on(joins[-1], joins)
 
     def prepared(self, port: PortPlan, frame: DataFrame) -> DataFrame:
         """The columns that go through the exchange. For rows that are not kept nothing is computed but their times."""
@@ -127,25 +176,24 @@ class Compiler:
             columns.append(_if_kept(f"NOT coalesce({alive}, false)", port.dead, kept))
         columns += [F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART) if name in frame.columns]
         frame = frame.select(*columns)
+        if port.route == "spread":
+            hashed = [F.col(quote(f.name)) for f in frame.schema if f.name in port.columns and _is_hashable(f.dataType)]
+            frame = frame.withColumn(SHARD, F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint"))
         if port.hashed:
             frame = frame.withColumn(str(port.code), F.xxhash64(*(F.col(quote(k)) for k in port.hashed)))
         if port.shard_by:
             frame = frame.withColumn(SHARD, F.xxhash64(*(F.col(quote(k)) for k in port.shard_by)))
         return frame
 
-    def meet(self, plan: JoinPlan, inputs: list[DataFrame]) -> Met:
-        """Pack the inputs, shuffle them by shard and let the operator run."""
+    def meet(self, plan: JoinPlan) -> tuple[Met, ...]:
+        """Pack the inputs, shuffle them by shard and let the operator run: the joins below, and this one."""
+        fed = [self.feeding(port.input) for port in plan.ports]
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
-        frames = [self.prepared(port, frame) for port, frame in zip(plan.ports, inputs, strict=True)]
+        frames = [self.prepared(port, one.frame) for port, one in zip(plan.ports, fed, strict=True)]
         packed = [self.packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
-        sources = tuple(dict.fromkeys(lag.column for port in plan.ports for lag in port.lags))
-        moved = PackMarks(0, shards, frozenset({*sources, NOW}))
         streaming = any(frame.isStreaming for frame in frames)
-        if self.marks is not None:
-            packed.append(self.marks.mapInArrow(moved, PACKED_DDL))
-        if streaming and plan.operator.needs_clock and self.clock == "ticks":
-            packed.append(self.ticks().mapInArrow(moved, PACKED_DDL))
-        schemas = tuple(_as_before(*both) for both in zip(frames, inputs, strict=True))
+        packed += self.moved(plan, shards, streaming=streaming)
+        schemas = tuple(_as_rows(frame, one) for frame, one in zip(frames, fed, strict=True))
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         processor = ShardProcessor(
             plan.operator.for_shards(len(shards)), join_name(plan), _fingerprint(plan, schemas, shards),
@@ -154,7 +202,19 @@ class Compiler:
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        return Met(plan, _observed(records, plan) if streaming else records, schemas)
+        met = Met(plan, observed(records, plan, join_name(plan)) if streaming else records, schemas)
+        return (*(join for one in fed for join in one.joins), met)
+
+    def moved(self, plan: JoinPlan, shards: tuple[int, ...], *, streaming: bool) -> list[DataFrame]:
+        """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock."""
+        names = {lag.source: lag.column for port in plan.ports for lag in port.lags}
+        own = PackMarks(0, shards, {**names, NOW: NOW, LOADED: LOADED})
+        moved: list[DataFrame] = []
+        if self.marks is not None:
+            moved.append(self.marks.mapInArrow(own, PACKED_DDL))
+        if streaming and plan.operator.needs_clock and self.clock == "ticks":
+            moved.append(self.ticks().mapInArrow(own, PACKED_DDL))
+        return moved
 
     def packed(self, number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
         """The rows of a port as records of the exchange; where nothing needs Spark before, from the files at once."""
@@ -172,21 +232,22 @@ class Compiler:
         ticks = self.spark.readStream.format("rate").option("rowsPerSecond", "1").load()
         return ticks.select(F.lit(NOW).alias("column"), F.unix_micros("timestamp").alias("value"))
 
-    def feeding(self, met: Met) -> DataFrame:
+    def passed_on(self, met: Met, joins: tuple[Met, ...]) -> Fed:
         """The rows of a join for the next one, with its marks, and late rows if they are kept, travelling along."""
         along = [StructField(MARKS_COLUMN, StringType())]
         if self.late == "kept":
             along.append(StructField(LATE_ROW, BinaryType()))
         # What only travels along has NULL in the columns of a row.
-        fields = [StructField(field.name, field.dataType) for field in emitted_schema(met)]
-        schema = StructType([*fields, *along])
+        real = emitted_schema(met)
+        schema = StructType([*(StructField(field.name, field.dataType) for field in real), *along])
         late: Late = "passed" if self.late == "kept" else "dropped"
         unpacked = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
         frame = completed(met, unpacked)
+        fed = Fed(frame, {field.name: field.nullable for field in real}, joins)
         if not met.plan.after:
-            return frame
+            return fed
         travels = reduce(lambda a, b: a | b, (F.col(quote(field.name)).isNotNull() for field in along))
-        return frame.withColumn(KEEP, _all_true(met.plan.after) | travels)
+        return fed.kept(all_true(met.plan.after) | travels)
 
     def joined(self, met: Met, apart: tuple[StructField, ...] = ()) -> DataFrame:
         """The rows of a join's records; those that stand ``apart`` are shown in columns of their own."""
@@ -198,7 +259,7 @@ class Compiler:
         frame = completed(met, met.records.mapInArrow(unpack, schema))
         if not met.plan.after:
             return frame
-        kept = _all_true(met.plan.after)
+        kept = all_true(met.plan.after)
         return frame.where(reduce(lambda a, b: a | b, (F.col(name).isNotNull() for name in names), kept))
 
     def apart(self, plan: RelationPlan) -> tuple[StructField, ...]:
@@ -207,7 +268,7 @@ class Compiler:
         fields = [] if late is None else [StructField(LATE_SHOWN, late)]
         if isinstance(plan, JoinPlan) and isinstance(plan.analyzed, AnalyzedWindowJoin):
             for name, port, wanted in zip(UNMATCHED_SHOWN, plan.ports, plan.analyzed.unmatched, strict=True):
-                if wanted and isinstance(port.input, ScanPlan):
+                if wanted and isinstance(port.input, LeafPlan):
                     fields.append(StructField(name, self._row_type(port.input)))
         return tuple(fields)
 
@@ -217,48 +278,63 @@ class Compiler:
             return None
         text = StringType()
         told = [StructField("side", text), StructField("watermark", text), StructField("late_by", LongType())]
-        rows = [StructField(scan.alias, self._row_type(scan)) for scan in scan_plans(plan)]
+        rows = [StructField(leaf.alias, self._row_type(leaf)) for leaf in fed_by_rows(plan)]
         return StructType([*told, *rows])
 
-    def _row_type(self, scan: ScanPlan) -> StructType:
-        frame = self.frames[scan.parts[0].name if scan.parts else scan.source.name]
+    def _row_type(self, leaf: LeafPlan) -> StructType:
+        """The columns of a leaf, by their own names."""
+        if not isinstance(leaf, ScanPlan):
+            types = {f.name: f.dataType for f in self.feeding(leaf).frame.schema}
+            return StructType([StructField(c.removeprefix(f"{leaf.alias}."), types[c]) for c in leaf.columns])
+        frame = self.frames[leaf.parts[0].name if leaf.parts else leaf.source.name]
         types = {f.name.lower(): f.dataType for f in frame.schema}
-        first = scan.parts[0] if scan.parts else scan.source
-        inner = {f.name: first.fields[i].name.lower() for i, f in enumerate(scan.source.fields)}
-        return StructType([StructField(column, types[inner[column]]) for column in scan.columns])
+        first = leaf.parts[0] if leaf.parts else leaf.source
+        inner = {f.name: first.fields[i].name.lower() for i, f in enumerate(leaf.source.fields)}
+        return StructType([StructField(column, types[inner[column]]) for column in leaf.columns])
 
     def arrow(self, schema: StructType) -> Any:
         """The Arrow schema in which Spark's workers receive rows of a schema."""
         return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
 
 
-def is_row(frame: DataFrame) -> Column:
-    """Whether a row of a result is one, and not something that is shown apart."""
-    apart = (F.col(name).isNull() for name in APART if name in frame.columns)
-    return reduce(lambda a, b: a & b, apart, F.lit(True))
-
-
 def _by(port: PortPlan) -> str | None:
     """The column that decides about the shard."""
     if port.route in ("one", "all"):
         return None
-    return port.times[0] if port.route == "time" else SHARD if port.shard_by else port.code
+    return port.times[0] if port.route == "time" else SHARD if port.shard_by or port.route == "spread" else port.code
 
 
-def _as_before(prepared: DataFrame, frame: DataFrame) -> StructType:
-    """The schema of prepared rows: what was not nullable before still is not, for only rows that are kept go on."""
-    before = {f.name: f.nullable for f in frame.schema}
-    fields = [StructField(f.name, f.dataType, before.get(f.name, f.nullable)) for f in prepared.schema]
+def _as_rows(prepared: DataFrame, fed: Fed) -> StructType:
+    """The schema of prepared rows: what cannot be NULL in a row is not nullable, for only rows that are kept go on."""
+    fields = [StructField(f.name, f.dataType, fed.nullable.get(f.name, f.nullable)) for f in prepared.schema]
     return StructType(fields)
+
+
+def _is_hashable(type_: DataType) -> bool:
+    """Whether Spark can hash values of that type."""
+    match type_:
+        case MapType() | VariantType():
+            return False
+        case ArrayType():
+            return _is_hashable(type_.elementType)
+        case StructType():
+            return all(_is_hashable(field.dataType) for field in type_)
+        case _:
+            return True
+
+
+def fed_by_rows(plan: RelationPlan) -> tuple[LeafPlan, ...]:
+    """The leaves of a plan whose rows can be late: sources, and views that do no more than compute from one."""
+    found: list[LeafPlan] = []
+    for leaf in leaf_plans(plan):
+        inside = isinstance(leaf, ViewPlan) and join_plans(leaf)
+        found += fed_by_rows(leaf.input) if isinstance(leaf, ViewPlan) and inside else (leaf,)
+    return tuple(found)
 
 
 def _plain(frame: DataFrame) -> DataFrame:
     """The frame with names that ``mapInArrow`` can look up."""
     return frame.toDF(*(f"c{n}" for n in range(len(frame.columns))))
-
-
-def _all_true(parts: tuple[Expr, ...]) -> Column:
-    return reduce(lambda a, b: a & b, (F.coalesce(F.expr(p.sql()), F.lit(False)) for p in parts), F.lit(True))
 
 
 def _if_kept(sql: str, name: str, filtered: bool) -> Column:
@@ -275,23 +351,12 @@ def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[
     return hashlib.sha256(repr((identity, types, computed, predicates, routes, shards)).encode()).hexdigest()
 
 
-def _observed(met: DataFrame, plan: JoinPlan) -> DataFrame:
-    """The records with their numbers put together per batch, for the progress of the query."""
-    numbers = [F.sum(name).alias(name) for name in ("matched", "written")]
-    for name in NUMBERS:
-        for port, side in enumerate(port_names(len(plan.ports))):
-            fold = F.max if name == "partitions" and not is_partitioned(plan, port) else F.sum
-            numbers.append(fold(F.get(name, F.lit(port))).alias(f"{name}_{side}"))
-    return met.observe(f"{JOIN}{join_name(plan)}", *numbers, F.min("watermarks").alias("watermarks"))
-
-
-def is_partitioned(plan: JoinPlan, port: int) -> bool:
-    """Whether the shards have partitions of their own; else all have a share in one."""
-    operator = plan.operator
-    return isinstance(operator, WindowJoin) and bool(operator.sides[port].window.partition)
-
-
 def join_name(plan: JoinPlan) -> str:
     """What people call a join: its sides."""
-    names = ["+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.ports]
-    return " and ".join([", ".join(names[:-1]), names[-1]])
+    names = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in plan.ports]
+    if isinstance(plan.analyzed, AnalyzedGroup | AnalyzedQuery):
+        names = ["+".join(leaf.alias for port in plan.ports for leaf in leaf_plans(below(port.input)[0]))]
+    named = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    operator = plan.operator
+    what = "the groups of " if isinstance(operator, GroupBy) else "the table " if isinstance(operator, Latest) else ""
+    return f"{what}{named}"

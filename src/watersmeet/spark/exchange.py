@@ -9,7 +9,7 @@ what they need.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -151,11 +151,14 @@ class Pack:
 
 @dataclass(frozen=True)
 class PackMarks:
-    """Sends marks that come from outside, as rows ``(column, value)``, to every shard."""
+    """Sends marks that come from outside, as rows ``(column, value)``, to every shard.
+
+    ``columns`` are those that matter, each with what its mark is called here.
+    """
 
     port: int
     shards: tuple[int, ...]
-    columns: frozenset[str]
+    columns: Mapping[str, str]
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the marks of one map task."""
@@ -163,7 +166,7 @@ class PackMarks:
         for batch in batches:
             for row in batch.to_pylist():
                 if row["column"] in self.columns:
-                    marks.fold({row["column"]: row["value"]}, lowest=False)
+                    marks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
         if marks.marks:
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 

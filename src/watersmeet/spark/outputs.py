@@ -17,23 +17,27 @@ from watersmeet.spark.compile import is_row
 PATH = "path"
 BATCH = "_batch"
 
+Write = Callable[[DataFrame, int], None]
+"""What writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
 
-def split_outputs(rows: Sink, others: Mapping[str, Sink]) -> Callable[[DataFrame, int], None]:
+
+def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
     """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
 
     def write(batch: DataFrame, number: int) -> None:
         kept = batch.persist()
         try:
-            _write(kept.where(is_row(kept)).drop(*others), rows, number)
-            for column, sink in others.items():
-                _write(kept.where(F.col(column).isNotNull()).select(f"{column}.*"), sink, number)
+            rows(kept.where(is_row(kept)).drop(*others), number)
+            for column, one in others.items():
+                one(kept.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
         finally:
             kept.unpersist()
 
     return write
 
 
-def _write(frame: DataFrame, sink: Sink, number: int) -> None:
+def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
+    """Add the rows of a batch to a batch sink of Spark."""
     options = {key: value for key, value in sink.options.items() if key.lower() != PATH}
     path = next((value for key, value in sink.options.items() if key.lower() == PATH), None)
     writer = frame.write.format(sink.format).options(**options)
@@ -41,3 +45,8 @@ def _write(frame: DataFrame, sink: Sink, number: int) -> None:
         writer.mode("append").save()
     else:
         writer.mode("overwrite").save(f"{path.rstrip('/')}/{BATCH}={number}")
+
+
+def go_over(frame: DataFrame) -> None:
+    """Let a batch run though nothing of it is written: the state of its joins is kept only if it does."""
+    frame.write.format("noop").mode("overwrite").save()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from watersmeet.joins.changes import WEIGHT
 from watersmeet.joins.window import LAST, SEQ, TRIGGER, TRIGGER_PORT
 from watersmeet.physical import PADDED, JoinPlan, QueryPlan, ScanPlan
 from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin
@@ -52,13 +54,21 @@ def emitted_schema(met: Met) -> StructType:
         for field in schema
     }
     extra = {PADDED: ByteType(), TRIGGER_PORT: ByteType(), TRIGGER: _order(met), SEQ: LongType(), LAST: BooleanType()}
-    shown = [fields[name] for name in met.plan.columns]
-    return StructType([*shown, *(StructField(name, extra[name]) for name in met.plan.operator.extra)])
+    extra[WEIGHT] = LongType()
+    made = {name: StructField(name, _parsed(type_)) for name, type_ in met.plan.made if name != WEIGHT}
+    shown = [made.get(name) or fields[name] for name in met.plan.columns]
+    further = [name for name in met.plan.operator.extra if name not in met.plan.columns]
+    return StructType([*shown, *(StructField(name, extra[name]) for name in further)])
+
+
+def _parsed(type_: str) -> DataType:
+    """A type from its DDL."""
+    return cast("StructType", StructType.fromDDL(f"c {type_}"))[0].dataType
 
 
 def completed(met: Met, frame: DataFrame) -> DataFrame:
     """The frame with values where a side is missing, and with what tells of triggers, in place of the extra columns."""
-    extra = met.plan.operator.extra
+    extra = [name for name in met.plan.operator.extra if name != WEIGHT and name not in met.plan.columns]
     if not extra:
         return frame
     pads = dict(_pads(met))

@@ -2,71 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.analyze import analyze
-from watersmeet.catalog import Sink, Span
-from watersmeet.errors import Place, Refusal, WatersmeetError, catalogue, did_you_mean, refuse
-from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.errors import WatersmeetError, catalogue, refuse
 from watersmeet.observe.progress import OUT, Progress, progress_of
-from watersmeet.physical import scan_plans
-from watersmeet.plan.nodes import Query, Script
-from watersmeet.schema import time_unit
-from watersmeet.spark.build import Built, build
-from watersmeet.spark.columnar import find_files
+from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile import is_row
-from watersmeet.spark.exchange import LATE_SHOWN, UNMATCHED_SHOWN
+from watersmeet.spark.loading import Loading
+from watersmeet.spark.marks import is_waiting, write_end, write_loaded
+from watersmeet.spark.observed import cores
 from watersmeet.spark.outputs import split_outputs
-from watersmeet.spark.owner import check_owner, record_owner, recorded_owner
-from watersmeet.spark.rows import PORT_SHOWN
-from watersmeet.spark.session import unlogged
-from watersmeet.spark.sources import FORMATS, first_line, is_unknown_format, read_sources
+from watersmeet.spark.owner import record_owner
+from watersmeet.spark.prepare import Prepared, prepare
+from watersmeet.spark.sources import first_line
+from watersmeet.spark.table_sinks import encoded_rows, needs_batches, writer_of
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
 
-MARKS_SCHEMA = "column STRING, value BIGINT"
 POLL_SECONDS = 0.2
-NOWHERE_TO = Sink("nothing", "noop")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside.
+class Listeners:
+    """Who is told what, while queries run: of every batch, of a query that failed, and what there is to say in words.
 
-    ``others``: the sinks of what columns of the result show beside its rows.
+    ``is_interrupted`` is asked whether all is to stop.
     """
 
-    name: str
-    built: Built
-    sink: Sink
-    place: Place | None
-    checkpoint: Path
-    marks: Path
-    others: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
-
-    @property
-    def temporal(self) -> frozenset[str]:
-        """The watermarked columns that hold timestamps or dates."""
-        scans = scan_plans(self.built.plan.relation)
-        return frozenset(c for s in scans for c, field in _times(s.alias, s.source) if time_unit(field) != "number")
-
-    @property
-    def times(self) -> tuple[str, ...]:
-        """All watermarked columns of its sources."""
-        return tuple(c for s in scan_plans(self.built.plan.relation) for c, _ in _times(s.alias, s.source))
+    on_progress: Callable[[Progress], None]
+    on_failure: Callable[[str], None]
+    on_news: Callable[[str], None]
+    is_interrupted: Callable[[], bool]
 
 
 def run_script(
@@ -76,23 +54,50 @@ def run_script(
     storage: Path,
     trigger: Trigger,
     on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_failure: Callable[[str], None] = lambda query: None,
+    on_news: Callable[[str], None] = lambda text: None,
     is_interrupted: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
     ``storage`` holds a checkpoint per query: a later run of the same script continues there. ``is_interrupted`` is
     asked between calls to Spark; if it says so, the queries are stopped and KeyboardInterrupt is raised.
+    ``on_failure`` is told the name of a query that failed, before the failure is raised; ``on_news`` what there is to
+    say of tables that are being loaded.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     _set(script, spark)
-    prepared = _prepare(script, spark, storage)
-    available_now = trigger != "continuous"
-    _watch(prepared, _start_all(prepared, available_now=available_now), on_progress, is_interrupted)
+    prepared = prepare(script, spark, storage)
+    listeners = Listeners(on_progress, on_failure, on_news, is_interrupted)
+    for query in prepared:
+        _make_ready(query)
+    _pass(prepared, listeners, available_now=trigger != "continuous")
+    # Rows that were held back come out in a pass of their own: the mark that frees them is read like any source.
+    held = [query for query in prepared if trigger != "continuous" and is_waiting(query)]
+    for query in held:
+        write_loaded(query)
+        on_news(f"{query.name}: {Loading(query.tables).names} loaded.")
+    if held:
+        _pass(held, listeners, available_now=True)
     if trigger == "end":
         for query in prepared:
-            _write_end(query)
-        _watch(prepared, _start_all(prepared, available_now=True), on_progress, is_interrupted)
+            write_end(query)
+        _pass(prepared, listeners, available_now=True)
+
+
+def _make_ready(prepared: Prepared) -> None:
+    for table in prepared.static:
+        table.keep()
+    if not prepared.checkpoint.exists():
+        # They were given to a checkpoint that is gone.
+        for mark in prepared.marks.glob("*.json"):
+            mark.unlink()
+
+
+def _pass(prepared: list[Prepared], listeners: Listeners, *, available_now: bool) -> None:
+    """Start queries and watch them to their end."""
+    _watch(prepared, _start_all(prepared, available_now=available_now), listeners, available_now=available_now)
 
 
 def _set(script: Script, spark: SparkSession) -> None:
@@ -110,77 +115,6 @@ def _set(script: Script, spark: SparkSession) -> None:
             ) from error
 
 
-def _prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared]:
-    """Everything that can be refused is refused here, for all queries together, before anything is written."""
-    frames = _read(script, spark)
-    files = find_files(spark, script, {})
-    refusals: list[Refusal] = []
-    found: list[Prepared] = []
-    for number, query in enumerate(script.queries, 1):
-        name = query.into or f"query{number}"
-        checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
-        recorded = recorded_owner(checkpoint)
-        alone = replace(script, queries=(query,))
-        late = "counted" if query.late_into is None else "kept"
-        # A pattern need not match anything yet, so the folder is made when there is a mark to write.
-        moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
-        try:
-            (built,) = build(spark, alone, frames, marks=moved, shards=recorded.get("shards"), late=late, files=files)
-            check_owner(built, recorded, checkpoint)
-            sink = NOWHERE_TO if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
-            others = {c: _sink(script, into, span, spark) for c, into, span in _others(query) if into is not None}
-            found.append(Prepared(name, built, sink, script.place(sink.span), checkpoint, marks, others))
-        except WatersmeetError as error:
-            refusals += error.refusals
-    if refusals:
-        raise WatersmeetError(refusals)
-    return found
-
-
-def _is_ports_only(query: Query) -> bool:
-    """Whether only the ports of a SYNC JOIN are written."""
-    return query.into is None and bool(query.ports_into)
-
-
-def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:
-    """The columns that show what has a sink of its own, with the name of that sink."""
-    yield LATE_SHOWN, query.late_into, query.late_into_span
-    yield UNMATCHED_SHOWN[0], query.unmatched_left_into, query.unmatched_left_span
-    yield UNMATCHED_SHOWN[1], query.unmatched_right_into, query.unmatched_right_span
-    yield from ((f"{PORT_SHOWN}{number}", name, span) for number, (name, span) in enumerate(query.ports_into, 1))
-
-
-def _read(script: Script, spark: SparkSession) -> dict[str, DataFrame]:
-    """The frames of all sources; if one cannot be read, whatever else is wrong with the script is reported too."""
-    try:
-        return read_sources(spark, script, {})
-    except WatersmeetError as unread:
-        try:
-            analyze(script, {}, inputs="streams")
-        except WatersmeetError as error:
-            raise WatersmeetError((*error.refusals, *unread.refusals)) from error
-        raise
-
-
-def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> Sink:
-    """The sink of that name; a query that names none shows its rows on the console."""
-    if name is None:
-        return Sink("console", "console", {"truncate": "false"})
-    sinks = {sink.name.lower(): sink for sink in script.sinks}
-    if name.lower() not in sinks:
-        raise refuse("UNKNOWN_SINK", script.place(span), sink=name, suggestion=did_you_mean(name, sinks))
-    sink = sinks[name.lower()]
-    try:
-        # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
-        with unlogged():
-            _ = spark.readStream.format(sink.format).load().isStreaming
-    except Exception as error:
-        if is_unknown_format(error) and sink.format != "memory":
-            hint = did_you_mean(sink.format, FORMATS)
-            raise refuse("UNKNOWN_FORMAT", script.place(sink.span), format=sink.format, hint=hint) from error
-    return sink
-
-
 def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[StreamingQuery]:
     """All queries, started; if one does not start, none goes on."""
     started: list[StreamingQuery] = []
@@ -195,22 +129,21 @@ def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[Streami
 
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
-    result = prepared.built.compiled.result
-    writer = (
-        result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
-        .writeStream.queryName(prepared.name)
-        .option("checkpointLocation", str(prepared.checkpoint))
-    )
-    if prepared.others:
-        writer = writer.foreachBatch(split_outputs(prepared.sink, prepared.others))
+    result, target = prepared.built.compiled.result, prepared.target
+    observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
+    if prepared.others or needs_batches(target):
+        others = {column: writer_of(other) for column, other in prepared.others.items()}
+        write = split_outputs(writer_of(target), others) if others else writer_of(target)
+        writer = observed.writeStream.foreachBatch(write)
     else:
-        writer = writer.format(prepared.sink.format).options(**prepared.sink.options)
+        writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
+    writer = writer.queryName(prepared.name).option("checkpointLocation", str(prepared.checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
     try:
         query = writer.start()
     except PySparkException as error:
-        sink = prepared.sink
+        sink = target.sink
         hint = f"correct the options of the sink `{sink.name}`; they are Spark's own for this format."
         option, reason = f"USING {sink.format}", first_line(error)
         raise refuse(
@@ -221,35 +154,55 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
 
 
 def _watch(
-    prepared: list[Prepared],
-    queries: list[StreamingQuery],
-    on_progress: Callable[[Progress], None],
-    is_interrupted: Callable[[], bool],
+    prepared: list[Prepared], queries: list[StreamingQuery], listeners: Listeners, *, available_now: bool
 ) -> None:
     """Report every batch until all queries have ended; whatever happens, none is left running."""
     seen = [-1] * len(queries)
+    loading = [Loading(one.tables, is_done=not is_waiting(one)) for one in prepared]
     try:
         while any(query.isActive for query in queries):
             time.sleep(POLL_SECONDS)
-            if is_interrupted():
+            if listeners.is_interrupted():
                 raise KeyboardInterrupt
-            _report(prepared, queries, seen, on_progress)
-            failed = next((q for q in queries if q.exception() is not None), None)
-            if failed is not None:
-                raise _failure(cast("StreamingQueryException", failed.exception()))
-        _report(prepared, queries, seen, on_progress)
-        for query in queries:
-            error = query.exception()
-            if error is not None:
-                raise _failure(error)
+            _report(prepared, queries, seen, loading, listeners)
+            _raise_failure(prepared, queries, listeners.on_failure)
+            for mine, query, tables in zip(prepared, queries, loading, strict=True):
+                if not available_now:
+                    _follow(mine, query, tables, listeners)
+        _report(prepared, queries, seen, loading, listeners)
+        _raise_failure(prepared, queries, listeners.on_failure)
     finally:
         for query in queries:
             with suppress(PySparkException):
                 query.stop()
 
 
+def _follow(prepared: Prepared, query: StreamingQuery, loading: Loading, listeners: Listeners) -> None:
+    """Let the rows go that wait for tables, once these are caught up."""
+    if not is_waiting(prepared):
+        return
+    # Spark says so only after it has looked at all sources and found nothing.
+    is_idle = query.isActive and str(query.status["message"]).startswith("Waiting for data")
+    if loading.is_done or is_idle:
+        write_loaded(prepared)
+        listeners.on_news(f"{prepared.name}: {loading.names} loaded, {loading.rows:,} rows.")
+
+
+def _raise_failure(prepared: list[Prepared], queries: list[StreamingQuery], on_failure: Callable[[str], None]) -> None:
+    """Raise why a query failed, if one did."""
+    for mine, query in zip(prepared, queries, strict=True):
+        error = query.exception()
+        if error is not None:
+            on_failure(mine.name)
+            raise _failure(error)
+
+
 def _report(
-    prepared: list[Prepared], queries: list[StreamingQuery], seen: list[int], on_progress: Callable[[Progress], None]
+    prepared: list[Prepared],
+    queries: list[StreamingQuery],
+    seen: list[int],
+    loading: list[Loading],
+    listeners: Listeners,
 ) -> None:
     for i, (mine, query) in enumerate(zip(prepared, queries, strict=True)):
         for reported in _progress(query):
@@ -257,7 +210,12 @@ def _report(
             came = any(source["numInputRows"] for source in reported["sources"])
             if reported["batchId"] > seen[i] and came:
                 seen[i] = reported["batchId"]
-                on_progress(progress_of(mine.name, reported, mine.temporal))
+                spark = mine.built.compiled.result.sparkSession
+                listeners.on_progress(progress_of(mine.name, reported, mine.temporal, cores(spark)))
+                if not loading[i].is_done:
+                    loading[i].take(reported)
+                    told = f"loading {loading[i].names}: {loading[i].rows:,} rows so far."
+                    listeners.on_news(f"{mine.name}: {told}")
 
 
 def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
@@ -268,8 +226,10 @@ def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
 def _failure(error: StreamingQueryException) -> WatersmeetError:
     """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened."""
     text = str(error)
-    ours = re.search(r"\[([A-Z_]+)\] (.+?) SQLSTATE: \w{5}(?:\n\s*Hint: (.+))?", text)
-    if ours is not None and ours[1] in catalogue():
+    # A refusal may stand inside an error of Spark's, which has the same form.
+    names = "|".join(catalogue())
+    ours = re.search(rf"\[({names})\] (.+?) SQLSTATE: \w{{5}}(?:\n\s*Hint: (.+))?", text)
+    if ours is not None:
         return refuse(
             "QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost."
         )
@@ -279,19 +239,3 @@ def _failure(error: StreamingQueryException) -> WatersmeetError:
     return refuse(
         "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
     )
-
-
-def _write_end(prepared: Prepared) -> None:
-    """Declare the input finished: every watermark goes to the end of time."""
-    rows = [json.dumps({"column": column, "value": END_OF_INPUT}) for column in prepared.times]
-    if not rows:
-        return
-    prepared.marks.mkdir(parents=True, exist_ok=True)
-    hidden = prepared.marks / f".end-{time.time_ns()}"
-    hidden.write_text("\n".join(rows) + "\n")
-    hidden.rename(prepared.marks / f"end-{time.time_ns()}.json")
-
-
-def _times(alias: str, source: Any) -> Iterator[tuple[str, str]]:
-    for watermark in source.watermarks:
-        yield f"{alias}.{watermark.column}", source.field(watermark.column).type

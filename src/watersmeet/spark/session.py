@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from watersmeet.errors import refuse
 from watersmeet.spark.java import prepare_java
 from watersmeet.spark.shims import worker_python
+from watersmeet.spark.spare import start_spare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def session(
     if remote is not None:
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
     chosen = master or given.get("spark.master", "local[*]")
-    _prepare_environment(chosen)
+    _prepare_environment(chosen, log)
     return _started(SparkSession.builder.master(chosen), settings(chosen, given, log), log)
 
 
@@ -124,7 +125,7 @@ def _java_options(log: Path | None) -> str:
     return f"-Xss4m -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
 
 
-def _prepare_environment(master: str) -> None:
+def _prepare_environment(master: str, log: Path | None) -> None:
     prepare_java(os.environ)
     if master.startswith("local"):
         # The workers must have what this interpreter has, whatever `python3` means on PATH.
@@ -134,6 +135,8 @@ def _prepare_environment(master: str) -> None:
         if ours not in before.split(os.pathsep):
             os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        with _standard_error_to(log):
+            start_spare(os.environ)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+from watersmeet.spark.spare import PIPE, PROCESS, REQUEST, WORKER
+
 PYTHON = """\
 #!/bin/sh
 # Python for Spark's workers. Spark puts its archive of PySpark before the package that is installed, but from an
@@ -27,6 +29,11 @@ for part in $PYTHONPATH; do
 done
 IFS=$before
 export PYTHONPATH="$kept"
+# A process that has imported PySpark already takes over, if there is one (watersmeet.spark.spare).
+if [ "$*" = "-m {worker}" ] && [ -p "${pipe}" ] && kill -0 "${process}" 2>/dev/null; then
+    printf '%s\\t%s\\t%s\\n' {request} > "${pipe}"
+    exit
+fi
 exec {python} "$@"
 """
 
@@ -41,7 +48,8 @@ def worker_python(environ: Mapping[str, str]) -> str:
     if home is not None and Path(home).resolve() != installed.resolve():
         # Another Spark than the installed package: only its own archive fits it.
         return sys.executable
-    text = PYTHON.format(python=shlex.quote(sys.executable))
+    request = " ".join(f'"${name}"' for name in REQUEST)
+    text = PYTHON.format(python=shlex.quote(sys.executable), worker=WORKER, pipe=PIPE, process=PROCESS, request=request)
     return str(shim("python", text, environ))
 
 

@@ -1,24 +1,40 @@
-"""The DataFrames of a script's sources: given by name, or read by Spark as CREATE STREAM says."""
+"""The DataFrames of a script's sources: given by name, or read by Spark as CREATE STREAM or CREATE TABLE says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
-from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.plan.expressions import quote
-from watersmeet.plan.nodes import Script, scans
+from watersmeet.plan.nodes import Query, Script, scans
+from watersmeet.spark.feeds import (
+    CHANGE_TYPE,
+    TIME_UNIT,
+    TRUNCATE,
+    also_deleted,
+    debezium_changes,
+    debezium_ddl,
+    declared_columns,
+    delta_changes,
+    marked_changes,
+    options_in_lower_case,
+)
+from watersmeet.spark.frames import CHANGE
+from watersmeet.spark.records import KEY_FORMAT, VALUE_FORMAT, decoded, key_of_record
 from watersmeet.spark.session import unlogged
 
-VALUE_FORMAT = "value.format"
-"""Our own option: how the column ``value`` of a record is encoded. All other options are Spark's."""
+STATIC = "static"
+OWN = frozenset({VALUE_FORMAT, KEY_FORMAT, TRUNCATE, TIME_UNIT, STATIC, "key", "deletes"})
+"""The options of a source that are our own. All others are Spark's."""
+TELLING = frozenset({"avro", "json", "orc", "parquet"})
+"""Formats of files that have names for their columns, so that one may have ``_change`` or not."""
 
 FORMATS = (
     "avro",
@@ -40,7 +56,8 @@ FORMATS = (
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     """The DataFrame of every source that the script's queries read; all refusals together."""
     declared = {source.name: source for source in script.sources}
-    used = dict.fromkeys(scan.source for query in script.queries for scan in scans(query.relation))
+    # What a view reads is there under that name too, and names of views are none of sources.
+    used = dict.fromkeys(scan.source for query in _all_queries(script) for scan in scans(query.relation))
     found: dict[str, DataFrame] = {}
     refusals: list[Refusal] = []
     for name in used:
@@ -57,26 +74,41 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
 
 
 def read_source(spark: SparkSession, script: Script, source: Source) -> DataFrame:
-    """The stream that a declaration describes."""
+    """The stream that a declaration describes, or the batch of a table that does not change."""
     place = script.place(source.span)
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
     if not is_remote():
         # A Connect server has files of its own and says itself which are missing.
         _check_path(script, source)
-    options = {key: value for key, value in source.options.items() if key.lower() != VALUE_FORMAT}
-    decoded = {key.lower(): value for key, value in source.options.items()}.get(VALUE_FORMAT)
     try:
         with unlogged():
-            if decoded is None:
-                return _analysed(_select(_load(spark, source, options), source))
-            return _analysed(_decoded(script, source, _load(spark, source, options, as_declared=False), decoded))
+            return _analysed(_read(spark, script, source))
     except WatersmeetError:
         raise
     except Exception as error:
         if not isinstance(error, PySparkException) and not is_unknown_format(error):
             raise
         raise _refusal(script, source.format, source, error) from error
+
+
+def _all_queries(script: Script) -> Iterator[Query]:
+    """The queries of a script, and those of all views in it."""
+    waiting = [*script.queries, *(view.query for view in script.views)]
+    while waiting:
+        query = waiting.pop()
+        waiting += [view.query for view in query.views]
+        yield query
+
+
+def is_static(source: Source) -> bool:
+    """Whether a source is declared as a table that does not change.
+
+    >>> is_static(Source("countries", (), kind="table", options={"static": "true"}))
+    True
+    """
+    said = options_in_lower_case(source.options).get(STATIC, "false")
+    return source.kind == "table" and said.lower() == "true"
 
 
 def ddl(source: Source) -> str:
@@ -94,17 +126,41 @@ def is_unknown_format(error: Exception) -> bool:
     return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
 
 
-def _load(spark: SparkSession, source: Source, options: Mapping[str, str], *, as_declared: bool = True) -> DataFrame:
-    """Some sources take the declared schema, others bring their own; those refuse to be given one."""
-    reader = spark.readStream.format(str(source.format)).options(**options)
-    if not as_declared:
+def _read(spark: SparkSession, script: Script, source: Source) -> DataFrame:
+    said = options_in_lower_case(source.options)
+    options = {key: value for key, value in source.options.items() if key.lower() not in OWN}
+    format_ = str(source.format).lower()
+    if source.changes == "debezium":
+        schema = debezium_ddl(source) if format_ == "json" else None
+        return debezium_changes(script, source, _load(spark, source, options, schema))
+    if source.changes == "delta":
+        more = {"readChangeFeed": "true"} if format_ == "delta" else {}
+        return delta_changes(source, _load(spark, source, {**more, **options}, f"{ddl(source)}, {CHANGE_TYPE} STRING"))
+    if VALUE_FORMAT in said:
+        records = decoded(script, source, _load(spark, source, options, None))
+        return also_deleted(records, said["deletes"]) if "deletes" in said and source.kind == "table" else records
+    tells = source.kind == "table" and format_ in TELLING and "deletes" not in said and source.field(CHANGE) is None
+    frame = _load(spark, source, options, f"{ddl(source)}, {CHANGE} STRING" if tells else ddl(source))
+    key = key_of_record(script, source, frame)
+    if source.kind == "table":
+        return marked_changes(source, frame, said.get("deletes"), key)
+    return frame.select(*declared_columns(source), *key)
+
+
+def _load(spark: SparkSession, source: Source, options: Mapping[str, str], schema: str | None) -> DataFrame:
+    """Some sources take a schema, others bring their own; those refuse to be given one."""
+    read = spark.read if is_static(source) else spark.readStream
+    reader = read.format(str(source.format)).options(**options)
+    if schema is None:
         return reader.load()
     try:
-        return _analysed(reader.schema(ddl(source)).load())
+        return _analysed(reader.schema(schema).load())
     except (AnalysisException, PySparkException) as error:
         if "schema" not in str(error).lower() or "user-specified" not in str(error).lower():
             raise
-        return spark.readStream.format(str(source.format)).options(**options).load()
+        # A reader keeps a schema that it was given.
+        read = spark.read if is_static(source) else spark.readStream
+        return read.format(str(source.format)).options(**options).load()
 
 
 def _analysed(frame: DataFrame) -> DataFrame:
@@ -113,32 +169,12 @@ def _analysed(frame: DataFrame) -> DataFrame:
     return frame
 
 
-def _select(frame: DataFrame, source: Source) -> DataFrame:
-    return frame.select(*(F.col(quote(f.name)).cast(f.type).alias(f.name) for f in source.fields))
-
-
-def _decoded(script: Script, source: Source, frame: DataFrame, format_: str) -> DataFrame:
-    """The declared columns out of the column ``value``; a declared ``_key`` is the record's key."""
-    if format_.lower() not in {"json", "csv"}:
-        option, reason = f"value.format '{format_}'", "a value can be read as json or csv"
-        hint = "write `value.format 'json'`."
-        place = script.place(source.span)
-        raise refuse("WRONG_OPTION", place, format=source.format, option=option, reason=reason, hint=hint)
-    inside = Source(source.name, tuple(f for f in source.fields if f.name != "_key"))
-    decode = F.from_json if format_.lower() == "json" else F.from_csv
-    value = decode(F.col("value").cast("string"), ddl(inside))
-    key = [F.col("key").cast(f.type).alias("_key") for f in source.fields if f.name == "_key"]
-    opened = frame.select(*key, value.alias("value"))
-    columns = [
-        F.col("_key") if f.name == "_key" else F.col(f"value.{quote(f.name)}").alias(f.name) for f in source.fields
-    ]
-    return opened.select(*columns)
-
-
 def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> DataFrame:
     """A given DataFrame, checked against the declaration if there is one."""
     if source is None:
         return frame
+    if source.changes is not None:
+        return _changes_given(script, source, frame)
     given = {f.name.lower(): f.dataType for f in frame.schema}
     wrong: list[str] = []
     for expected in cast("StructType", StructType.fromDDL(ddl(source))):
@@ -151,6 +187,16 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
     if wrong:
         raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=", ".join(wrong))
     return frame
+
+
+def _changes_given(script: Script, source: Source, frame: DataFrame) -> DataFrame:
+    """The changes in a given DataFrame that has the columns of their feed."""
+    wanted = {"debezium": "value", "delta": CHANGE_TYPE}[str(source.changes)]
+    names = {name.lower() for name in frame.columns}
+    if wanted not in names and not names.issuperset({"op", "before", "after", "payload"}):
+        difference = f"`{wanted}` is missing"
+        raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=difference)
+    return delta_changes(source, frame) if source.changes == "delta" else debezium_changes(script, source, frame)
 
 
 def _check_path(script: Script, source: Source) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
 """The numbers of a step that there are per port."""
 MET_DDL = (
-    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, "
+    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
     + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
     + ", watermarks STRING"
 )
@@ -119,7 +121,7 @@ class ShardProcessor(StatefulProcessor):
         ports = frozenset(range(len(self.operator.shown)))
         counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
         waiting = _Waiting()
-        before: list[Report] = []
+        tally = _Tally(counted)
         for records in rows:
             for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
                 if kind == LATE:
@@ -127,30 +129,25 @@ class ShardProcessor(StatefulProcessor):
                 else:
                     waiting.add(port, kind, blob)
                 if waiting.bytes > self.bytes_per_step:
-                    yield from self._step(store, waiting.arrivals(), {}, counted, before, last=False)
+                    yield from self._step(store, waiting, {}, tally, last=False)
         marks = fold_marks(waiting.marks) | self.ends | (_run() if self.operator.needs_run else {})
-        yield from self._step(store, waiting.arrivals(), marks, counted, before, last=True)
+        yield from self._step(store, waiting, marks, tally, last=True)
 
     def _step(
-        self,
-        store: SparkStore,
-        arrivals: dict[int, pa.Table],
-        marks: Marks,
-        counted: frozenset[int],
-        before: list[Report],
-        *,
-        last: bool,
+        self, store: SparkStore, waiting: _Waiting, marks: Marks, tally: _Tally, *, last: bool
     ) -> Iterator[pd.DataFrame]:
         """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
+        with tally.computing():
+            arrivals = waiting.arrivals()
         try:
-            for piece in self._pieces(store, arrivals, marks):
+            for piece in tally.timed(self._pieces(store, arrivals, marks)):
                 if not isinstance(piece, Emission):
                     if piece.num_rows:
-                        yield _records([{"kind": ROWS, "blob": _blob(piece)}])
+                        yield _records([tally.handed_out(piece)])
                     continue
-                before.append(piece.report)
-                report = [{"kind": REPORT} | _numbers(_added(before), counted)] if last else []
-                found = [*_emitted(piece, counted), *report]
+                found = tally.emitted(piece)
+                if last:
+                    found.append({"kind": REPORT} | tally.numbers())
                 if found:
                     yield _records(found)
         except StateOverflowError as overflow:
@@ -224,15 +221,62 @@ class _Waiting:
         return {port: from_blobs(parts) for port, parts in taken.items()}
 
 
-def _emitted(emission: Emission, counted: frozenset[int]) -> Iterator[dict[str, Any]]:
-    """What an emission hands out besides its numbers; tables without rows are nothing."""
-    for table in (table for table in emission.rows if table.num_rows):
-        yield {"kind": ROWS, "blob": _blob(table)}
-    for port, table in emission.late:
-        if port in counted and table.num_rows:
-            yield {"kind": LATE, "port": port, "blob": _blob(table)}
-    for port, table in ((port, table) for port, table in emission.unmatched if table.num_rows):
-        yield {"kind": UNMATCHED, "port": port, "blob": _blob(table)}
+class _Tally:
+    """What a shard did in a batch: the numbers of its steps, the rows it handed out, the seconds it computed.
+
+    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
+    are the ports whose rows this shard counts.
+    """
+
+    def __init__(self, counted: frozenset[int]) -> None:
+        self.counted = counted
+        self.reports: list[Report] = []
+        self.rows = 0
+        self.seconds = 0.0
+
+    @contextmanager
+    def computing(self) -> Generator[None]:
+        """The time in here counts."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += perf_counter() - began
+
+    def timed(self, pieces: Iterator[pa.Table | Emission]) -> Iterator[pa.Table | Emission]:
+        """The same pieces; the time to make each counts, that to hand it on does not."""
+        while True:
+            with self.computing():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def handed_out(self, table: pa.Table, kind: int = ROWS, port: int | None = None) -> dict[str, Any]:
+        """Rows that come out, as a record."""
+        self.rows += table.num_rows
+        with self.computing():
+            return {"kind": kind, "port": port, "blob": _blob(table)}
+
+    def emitted(self, emission: Emission) -> list[dict[str, Any]]:
+        """What an emission hands out besides its numbers, which are added; tables without rows are nothing."""
+        self.reports.append(emission.report)
+        found = [self.handed_out(table) for table in emission.rows if table.num_rows]
+        for port, table in emission.late:
+            if port in self.counted and table.num_rows:
+                found.append({"kind": LATE, "port": port, "blob": _blob(table)})
+        alone = ((port, table) for port, table in emission.unmatched if table.num_rows)
+        return [*found, *(self.handed_out(table, UNMATCHED, port) for port, table in alone)]
+
+    def numbers(self) -> dict[str, object]:
+        """The numbers of the batch; those of ports that another shard counts are left to it."""
+        report = _added(self.reports)
+        numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
+        numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": json.dumps(dict(report.watermarks))}
+        for name in NUMBERS:
+            values: tuple[int, ...] = getattr(report, name)
+            numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
+        return numbers
 
 
 def _records(found: list[dict[str, Any]]) -> pd.DataFrame:
@@ -248,16 +292,6 @@ def _added(reports: list[Report]) -> Report:
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
     whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
     return replace(last, **whole, **sums)
-
-
-def _numbers(report: Report, counted: frozenset[int]) -> dict[str, object]:
-    """The numbers of a step; those of ports that another shard counts are left to it."""
-    numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
-    numbers["watermarks"] = json.dumps(dict(report.watermarks))
-    for name in NUMBERS:
-        values: tuple[int, ...] = getattr(report, name)
-        numbers[name] = [value if port in counted else 0 for port, value in enumerate(values)]
-    return numbers
 
 
 def _blob(table: pa.Table | pa.RecordBatch) -> bytes:

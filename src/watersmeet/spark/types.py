@@ -6,22 +6,30 @@ from collections.abc import Iterator, Mapping
 from typing import cast
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Span
-from watersmeet.errors import Place, refuse
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.physical.types import normalised
 from watersmeet.plan.analyzed import (
+    GROUP,
     PUNCTUATION,
+    AnalyzedLateral,
     AnalyzedQuery,
+    AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedUnion,
+    AnalyzedView,
     AnalyzedWindowJoin,
+    Output,
+    inputs,
     punctuation,
     scans,
 )
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.session import unlogged
 
@@ -32,17 +40,63 @@ class SparkTypes:
     def __init__(
         self, spark: SparkSession, query: AnalyzedQuery, script: Script, schemas: Mapping[str, StructType]
     ) -> None:
-        sources = sources_of(query.relation)
         fields = [
             StructField(f"{scan.alias}.{name}", field.dataType, field.nullable)
             for scan in scans(query.relation)
             for name, field in _fields(scan, schemas)
         ]
-        if isinstance(query.relation, AnalyzedWindowJoin) and query.relation.punctuated:
-            fields += _punctuation(query.relation)
+        fields += [field for join in _window_joins(query.relation) for field in _punctuation(join)]
         self.script = script
-        self.declared = DeclaredTypes(sources)
+        self.declared = DeclaredTypes(sources_of(query.relation))
         self.empty: DataFrame = spark.createDataFrame([], StructType(fields))
+        self._refusals: list[Refusal] = []
+        self._define(query)
+        if self._refusals:
+            raise WatersmeetError(self._refusals)
+
+    def _define(self, query: AnalyzedQuery) -> None:
+        """Add the columns that views, laterals and groups inside a query compute, innermost first."""
+        self._define_inside(query.relation)
+        if query.group is not None:
+            self._add(GROUP, (*query.group.by, *query.group.aggregates))
+
+    def _define_inside(self, relation: AnalyzedRelation) -> None:
+        match relation:
+            case AnalyzedScan():
+                return
+            case AnalyzedView():
+                self._define(relation.query)
+                self._add(relation.alias, relation.query.outputs)
+                # The next grouping gives its columns the same names.
+                groups = [name for name in self.empty.columns if name.startswith(f"{GROUP}.")]
+                self.empty = self.empty.drop(*groups)
+            case AnalyzedUnion():
+                for side in relation.sides:
+                    self._define_inside(side)
+                first = relation.sides[0]
+                named = zip(relation.source.fields, first.source.fields, strict=False)
+                columns = [Output(f.name, _column(first.alias, g.name)) for f, g in named]
+                self._add(relation.alias, tuple(columns))
+            case AnalyzedLateral():
+                self._define_inside(relation.input)
+                array = relation.array
+                element = Expr("other", text=f"{array.sql()}[0]", span=array.span)
+                self._add(relation.alias, (Output(relation.alias, element),))
+            case _:
+                for side in inputs(relation):
+                    self._define_inside(side)
+
+    def _add(self, alias: str, outputs: tuple[Output, ...]) -> None:
+        """Add computed columns under an alias; what Spark cannot evaluate is refused, and taken for a text."""
+        columns = list[Column]()
+        for output in outputs:
+            name, type_ = f"{alias}.{output.name}", "string"
+            try:
+                type_ = self._type(output.expr.sql(), output.expr.span, output.expr.sql())
+            except WatersmeetError as error:
+                self._refusals += error.refusals
+            columns.append(F.lit(None).cast(type_).alias(name))
+        self.empty = self.empty.select("*", *columns)
 
     def type_of(self, expr: Expr) -> str:
         """The type of an expression over one side."""
@@ -80,8 +134,21 @@ def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[t
         yield from ((field.name, field) for field in schemas[scan.source.name])
         return
     found = {field.name.lower(): field for field in schemas[scan.parts[0].name]}
-    for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=True):
+    for mine, first in zip(scan.source.fields, scan.parts[0].fields, strict=False):
         yield mine.name, found[first.name.lower()]
+
+
+def _column(alias: str, name: str) -> Expr:
+    return Expr("other", text=quote(f"{alias}.{name}"))
+
+
+def _window_joins(relation: AnalyzedRelation) -> Iterator[AnalyzedWindowJoin]:
+    """The window joins that tell of triggers; of several only the first, for all have the same names."""
+    if isinstance(relation, AnalyzedWindowJoin) and relation.punctuated:
+        yield relation
+        return
+    for side in inputs(relation):
+        yield from _window_joins(side)
 
 
 def _punctuation(join: AnalyzedWindowJoin) -> list[StructField]:

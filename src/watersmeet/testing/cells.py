@@ -17,6 +17,9 @@ from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.schema import arrow_type
 
+CHANGE = "_change"
+"""The column in which a table tells whether a row comes (``+``) or goes (``-``)."""
+
 
 def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
     """Rows by position as an Arrow table; refused with WRONG_CASE where a row does not fit the fields.
@@ -37,6 +40,20 @@ def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: st
                 raise refuse("WRONG_CASE", path=path, reason=reason) from None
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.Table.from_arrays(arrays, names=[f.name for f in fields])
+
+
+def change_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
+    """Rows of a table, of which each may begin with ``+`` or ``-``, with that in a last column.
+
+    >>> change_table([Field("id", "BIGINT")], [["-", 1], [2]]).to_pylist()
+    [{'id': 1, '_change': '-'}, {'id': 2, '_change': '+'}]
+    """
+    signs, bare = list[str](), list[Sequence[Any]]()
+    for row in rows:
+        is_signed = len(row) == len(fields) + 1 and row[0] in ("+", "-")
+        signs.append(row[0] if is_signed else "+")
+        bare.append(row[1:] if is_signed else row)
+    return arrow_table(fields, bare, path).append_column(CHANGE, pa.array(signs, pa.string()))
 
 
 def cell(value: Any, kind: pa.DataType) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from watersmeet.analyze import analyze
+from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.joins.changes import WEIGHT, consolidated
 from watersmeet.joins.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.rowwise import event_time
 from watersmeet.language import read_script
-from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query, scan_plans
+from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
-from watersmeet.testing.cells import arrow_table, cell
+from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table
 from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
 from watersmeet.testing.rows import NeedsSparkError
@@ -123,24 +125,47 @@ def _compared(case: Case, plan: QueryPlan, batches: Sequence[CaseBatch], stepped
 
 
 def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
-    assert isinstance(plan.relation, JoinPlan)
-    sides = ["+".join(scan.alias for scan in scan_plans(port.input)) for port in plan.relation.ports]
+    joins = join_plans(plan.relation)
+    ports = joins[-1].ports if joins else ()
+    sides = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in ports]
     types = _time_types(plan)
     partitions = step.report.partitions
     alone = [tuple(table for p, table in step.unmatched if p == port) for port in (0, 1)]
     return Outcome(
-        out=(step.rows,),
+        out=(_signed(step.rows) if plan.is_changelog else step.rows,),
         late=tuple(table for _, table in step.late),
         unmatched_left=alone[0],
         unmatched_right=alone[1],
-        state=dict(zip(sides, step.report.state, strict=True)),
+        state=dict(zip(sides, step.report.state, strict=False)),
         partitions=dict(zip(sides, partitions, strict=True)) if partitions else None,
-        watermarks={name: _as_time(mark, types[name]) for name, mark in step.report.watermarks.items()},
+        watermarks={
+            name: _as_time(mark, types[name]) for name, mark in step.report.watermarks.items() if name in types
+        },
     )
 
 
+def _signed(changes: pa.Table) -> pa.Table:
+    """Changes with what each does in front, as cases list them; what cancels out within the batch is left out."""
+    if CHANGE not in changes.column_names:
+        return changes
+    weights = [1 if change == "+" else -1 for change in changes.column(CHANGE).to_pylist()]
+    bare = changes.drop_columns([CHANGE])
+    net = consolidated(bare.append_column(WEIGHT, pa.array(weights, pa.int64())), bare.column_names)
+    counts = net.column(WEIGHT).to_pylist()
+    rows = net.drop_columns([WEIGHT]).take(
+        pa.array([n for n, w in enumerate(counts) for _ in range(abs(w))], pa.int64())
+    )
+    signs = pa.array(["+" if w > 0 else "-" for w in counts for _ in range(abs(w))], pa.string())
+    return rows.add_column(0, CHANGE, signs)
+
+
 def _nothing(script: Script) -> dict[str, pa.Table]:
-    return {source.name: arrow_table(source.fields, []) for source in script.sources}
+    return {source.name: _table(source, ()) for source in script.sources}
+
+
+def _table(source: Source, rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:
+    """Rows of a source; those of a table tell what they do to it."""
+    return (change_table if source.kind == "table" else arrow_table)(source.fields, rows, path)
 
 
 def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> Arrivals:
@@ -149,7 +174,7 @@ def _arrivals(case: Case, batch: CaseBatch, plan: QueryPlan, script: Script) -> 
     for name in batch.rows:
         if name not in known:
             raise refuse("WRONG_CASE", path=case.path, reason=f"`in` names `{name}`, which is no source of the script")
-    tables = {name: arrow_table(s.fields, batch.rows.get(name, ()), case.path) for name, s in known.items()}
+    tables = {name: _table(s, batch.rows.get(name, ()), case.path) for name, s in known.items()}
     marks: dict[str, int] = {} if batch.now is None else {NOW: _clock(case, batch.now)}
     for name, value in batch.marks.items():
         for column in _named(case, name, plan):
@@ -188,18 +213,24 @@ def _mark(case: Case, value: Any, column: str, kind: Any) -> int:
 
 
 def _times(plan: QueryPlan) -> tuple[str, ...]:
-    return tuple(_time_types(plan))
+    """The watermarked columns of a query: those of its sources, and those to which it gives a watermark itself."""
+    lags = (lag.source for join in join_plans(plan.relation) for port in join.ports for lag in port.lags)
+    own = (f"{s.alias}.{w.column}" for s in scan_plans(plan.relation) for w in s.source.watermarks)
+    return tuple(dict.fromkeys((*own, *lags)))
 
 
 def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
     """The watermarked columns of a query with their types."""
-    return {
+    found = {
         f"{scan.alias}.{w.column}": arrow_type(f.type)
         for scan in scan_plans(plan.relation)
         for w in scan.source.watermarks
         for f in scan.source.fields
         if f.name == w.column
     }
+    for view in view_plans(plan.relation):
+        found |= {outer: found[inner] for inner, outer in view.marks if inner in found}
+    return found
 
 
 def _as_time(mark: int, kind: Any) -> int | datetime | date:

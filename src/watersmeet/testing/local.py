@@ -11,23 +11,38 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.condition import evaluate, holds
+from watersmeet.joins.changes import OP, WEIGHT, consolidated
+from watersmeet.joins.lookup import LOADED
 from watersmeet.joins.operator import END_OF_INPUT, NOW, RUN, Marks, Report
 from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.runs import as_int64
-from watersmeet.physical import Computed, JoinPlan, Lag, PortPlan, QueryPlan, RelationPlan, ScanPlan
-from watersmeet.physical.condition import plain_condition
+from watersmeet.physical import (
+    Computed,
+    JoinPlan,
+    Lag,
+    LateralPlan,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+)
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
+from watersmeet.testing.cells import CHANGE
 from watersmeet.testing.references import Definition, definition_of, step_by_definition
 from watersmeet.testing.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.testing.store import MemoryStore
+from watersmeet.testing.values import is_true, value_of
 
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
@@ -46,19 +61,100 @@ class Stepped:
     unmatched: tuple[tuple[int, pa.Table], ...] = ()
 
 
+@dataclass(frozen=True)
+class _Fed:
+    """The rows of a relation as they feed a join: those that ``keep`` denies are there for their event times only."""
+
+    rows: pa.Table
+    keep: npt.NDArray[np.bool_]
+    marks: Marks
+    last: Stepped | None = None
+
+    def filtered(self, parts: tuple[Expr, ...]) -> _Fed:
+        """Those of the rows for which all parts are true; nothing is computed of rows that are none."""
+        keep = self.keep.copy()
+        for part in parts:
+            keep[keep] = is_true(part, self.rows.filter(pa.array(keep)))
+        return replace(self, keep=keep)
+
+    @property
+    def kept(self) -> pa.Table:
+        """The rows that are some."""
+        return self.rows.filter(pa.array(self.keep))
+
+
 PART = "#part"
 
 
-def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> pa.Table:
+def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None) -> _Fed:
+    return _Fed(rows, np.array([True] * rows.num_rows, np.bool_), marks or {}, last)
+
+
+def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> _Fed:
     """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
     names = [f"{plan.alias}.{column}" for column in plan.columns]
-    if not plan.parts:
-        return arrivals[plan.source.name].select(list(plan.columns)).rename_columns(names)
-    positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
-    parts = [arrivals[part.name].select(positions).rename_columns(names) for part in plan.parts]
-    return pa.concat_tables(
-        [t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts)]
+    if plan.parts:
+        positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
+        parts = [arrivals[part.name].select(positions).rename_columns(names) for part in plan.parts]
+        numbered = (t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts))
+        return _fed(pa.concat_tables(list(numbered))).filtered(plan.filters)
+    source = arrivals[plan.source.name]
+    fed = _fed(source.select(list(plan.columns)).rename_columns(names))
+    if plan.changes is None:
+        return fed.filtered(plan.filters)
+    signs = np.array(
+        [-1 if change == "-" else 1 for change in cast("list[str]", source.column(CHANGE).to_pylist())], np.int64
     )
+    if plan.changes == "weights":
+        return replace(fed, rows=fed.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filtered(plan.filters)
+    signs = np.where(fed.filtered(plan.filters).keep, signs, -1)
+    return replace(fed, rows=fed.rows.append_column(OP, pa.array(signs, pa.int8())))
+
+
+def _viewed(plan: ViewPlan, fed: _Fed) -> _Fed:
+    """The columns of a view as ``alias.column``, and its marks under their names outside."""
+    fed = fed.filtered(plan.where)
+    positions = pa.array(np.where(fed.keep, np.cumsum(fed.keep) - 1, 0), mask=~fed.keep)
+    columns: dict[str, pa.Array] = {}
+    for output, name in zip(plan.outputs, plan.columns, strict=True):
+        plain = output.expr.op == "column" and not output.expr.refs[0].path
+        whole = (
+            fed.rows.column(output.expr.refs[0].column) if plain else value_of(output.expr, fed.kept).take(positions)
+        )
+        columns[name] = whole
+    along = {name: fed.rows.column(name) for name in (PART, WEIGHT, OP) if name in fed.rows.column_names}
+    marks = {outer: fed.marks[inner] for inner, outer in plan.marks if inner in fed.marks}
+    return replace(fed, rows=pa.table({**columns, **along}), marks=marks).filtered(plan.filters)
+
+
+def _united(plan: UnionPlan, inputs: list[_Fed]) -> _Fed:
+    """The rows of several inputs as one, each with the number of the input it comes from."""
+    parts: list[pa.Table] = []
+    for number, (fed, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
+        along = [name for name in (WEIGHT,) if name in fed.rows.column_names]
+        part = fed.rows.select([*taken, *along]).rename_columns([*plan.columns, *along])
+        parts.append(part.append_column(PART, pa.array([number] * part.num_rows, pa.int64())))
+    keep = np.concatenate([fed.keep for fed in inputs])
+    together = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    return _Fed(together, keep, {}).filtered(plan.filters)
+
+
+def _exploded(plan: LateralPlan, fed: _Fed) -> _Fed:
+    """Each row once with every element of its array; a row without elements stays for its times and is none."""
+    arrays: list[list[Any] | None] = [None] * fed.rows.num_rows
+    value = value_of(plan.array, fed.kept)
+    for place, array in zip(np.flatnonzero(fed.keep).tolist(), value.to_pylist(), strict=True):
+        arrays[place] = array
+    places = [place for place, array in enumerate(arrays) for _ in array or [None]]
+    elements = [element for array in arrays for element in array or [None]]
+    keep = np.array([bool(array) for array in arrays for _ in array or [None]], np.bool_)
+    rows = fed.rows.take(pa.array(places, pa.int64()))
+    rows = rows.append_column(f"{plan.alias}.{plan.alias}", pa.array(elements, _element_type(value)))
+    return replace(fed, rows=rows, keep=keep).filtered(plan.filters)
+
+
+def _element_type(value: pa.Array) -> pa.DataType:
+    return value.type.value_type if pa.types.is_list(value.type) else pa.null()
 
 
 class LocalQuery:
@@ -78,26 +174,41 @@ class LocalQuery:
 
     def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
         """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
-        stepped = self._relation(self.plan.relation, arrivals, marks)
-        rows = _where(stepped.rows, self.plan.where)
-        columns = [_value(output.expr, rows) for output in self.plan.outputs]
-        names = [output.name for output in self.plan.outputs]
-        return replace(stepped, rows=pa.Table.from_arrays(columns, names=names))
+        fed = self._relation(self.plan.relation, arrivals, marks).filtered(self.plan.where)
+        rows = fed.kept
+        outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
+        table = pa.table(outputs) if outputs else rows.select([])
+        last = fed.last or Stepped(table, {})
+        return replace(last, rows=_changes_shown(table, rows) if self.plan.is_changelog else table)
 
-    def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
-        if isinstance(plan, ScanPlan):
-            return Stepped(_scanned(plan, arrivals), {})
+    def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> _Fed:
+        match plan:
+            case ScanPlan():
+                return _scanned(plan, arrivals)
+            case ViewPlan():
+                return _viewed(plan, self._relation(plan.input, arrivals, marks))
+            case UnionPlan():
+                return _united(plan, [self._relation(one, arrivals, marks) for one in plan.inputs])
+            case StaticJoinPlan():
+                raise NeedsSparkError("a lookup in a table that never changes")
+            case LateralPlan():
+                return _exploded(plan, self._relation(plan.input, arrivals, marks))
+            case JoinPlan():
+                return self._join(plan, arrivals, marks)
+
+    def _join(self, plan: JoinPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> _Fed:
         inputs = [self._relation(port.input, arrivals, marks) for port in plan.ports]
-        folded = {NOW: marks[NOW]} if NOW in marks else dict[str, int]()
-        ends = {lag.column for port in plan.ports for lag in port.lags if lag.part is not None and lag.column in marks}
-        folded |= {column: marks[column] for column in ends}
+        folded = {name: marks[name] for name in (NOW, LOADED) if name in marks}
+        parts = [lag for port in plan.ports for lag in port.lags if lag.part is not None and lag.source in marks]
+        folded |= {lag.column: marks[lag.source] for lag in parts}
         tables: dict[int, pa.Table] = {}
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
             folded |= side.marks
             for lag in port.lags:
                 folded |= _marks(lag, side.rows, marks)
-            tables[number] = _prepared(port, side.rows)
-        return self._meet(plan, tables, folded)
+            tables[number] = _prepared(port, side)
+        stepped = self._meet(plan, tables, folded)
+        return _fed(stepped.rows, stepped.marks, stepped)
 
     def _meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
         operator = plan.operator
@@ -116,9 +227,18 @@ class LocalQuery:
         return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 
 
+def _changes_shown(table: pa.Table, rows: pa.Table) -> pa.Table:
+    """Changes as a result shows them: put together, each as often as its weight says, with whether it comes or goes."""
+    changes = consolidated(table.append_column(WEIGHT, rows.column(WEIGHT)), table.column_names)
+    weights = changes.column(WEIGHT).to_numpy()
+    shown = changes.drop_columns([WEIGHT]).take(pa.array(np.repeat(np.arange(len(weights)), np.abs(weights))))
+    signs = np.repeat(np.where(weights > 0, "+", "-"), np.abs(weights))
+    return shown.append_column(CHANGE, pa.array(signs.tolist(), pa.string()))
+
+
 def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
     """The mark of a column: its latest time less the lag, or what comes from outside if that is later."""
-    found = [outside[lag.column]] if lag.column in outside and lag.part is None else []
+    found = [outside[lag.source]] if lag.source in outside and lag.part is None else []
     if lag.part is not None:
         rows = rows.filter(pc.equal(rows.column(PART), lag.part))
     times = rows.column(lag.column).drop_null().combine_chunks()
@@ -127,20 +247,19 @@ def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
     return {lag.mark: max(found)} if found else {}
 
 
-def _prepared(port: PortPlan, rows: pa.Table) -> pa.Table:
-    """What goes through the exchange: the rows that WHERE keeps, with the columns that the join needs."""
-    filters = port.input.filters if isinstance(port.input, ScanPlan) else ()
+def _prepared(port: PortPlan, fed: _Fed) -> pa.Table:
+    """What goes through the exchange: the rows that are some, with the columns that the join needs."""
     position = () if port.position is None else (port.position,)
     for name in position:
-        rows = rows.append_column(name, pa.array(np.arange(rows.num_rows)))
-    rows = _where(rows, filters)
+        fed = replace(fed, rows=fed.rows.append_column(name, pa.array(np.arange(fed.rows.num_rows))))
+    rows = fed.kept
     table = rows.select([*port.columns, *position])
     for computed in port.computed:
         table = table.append_column(computed.name, _computed(computed, rows))
     if port.dead is not None:
         alive = np.ones(rows.num_rows, np.bool_)
         for predicate in port.predicates:
-            alive &= _holds(predicate, rows)
+            alive &= is_true(predicate, rows)
         table = table.append_column(port.dead, pa.array(~alive))
     if port.hashed:
         keys = zip(*(table.column(name).to_pylist() for name in port.hashed), strict=True)
@@ -150,7 +269,7 @@ def _prepared(port: PortPlan, rows: pa.Table) -> pa.Table:
 
 
 def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
-    value = _value(computed.expr, rows)
+    value = value_of(computed.expr, rows)
     if computed.template == "{}":
         return value
     cast_ = _CAST.fullmatch(computed.template)
@@ -159,26 +278,7 @@ def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
     return value.cast(arrow_type(cast_[1]))
 
 
-def _value(expr: Expr, rows: pa.Table) -> pa.Array:
-    condition = plain_condition(expr)
-    if condition is None:
-        raise NeedsSparkError(expr.sql())
-    return evaluate(condition, lambda name: _column(rows, name), rows.num_rows)
-
-
-def _holds(expr: Expr, rows: pa.Table) -> Any:
-    condition = plain_condition(expr)
-    if condition is None:
-        raise NeedsSparkError(expr.sql())
-    return holds(condition, lambda name: _column(rows, name), rows.num_rows)
-
-
 def _where(rows: pa.Table, parts: tuple[Expr, ...]) -> pa.Table:
     for part in parts:
-        rows = rows.filter(pa.array(_holds(part, rows)))
+        rows = rows.filter(pa.array(is_true(part, rows)))
     return rows
-
-
-def _column(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name).combine_chunks()
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

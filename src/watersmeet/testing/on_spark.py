@@ -12,15 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from watersmeet.catalog import Source
 from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.operator import Marks, Report
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.build import Built, build
-from watersmeet.spark.compile import is_partitioned
 from watersmeet.spark.exchange import LATE, REPORT, ROWS, UNMATCHED, from_blobs
+from watersmeet.spark.observed import is_partitioned
+from watersmeet.spark.prepare import MARKS_SCHEMA
 from watersmeet.spark.rows import PORT_SHOWN
-from watersmeet.spark.run import MARKS_SCHEMA
 from watersmeet.spark.sources import ddl
+from watersmeet.testing.cells import CHANGE
 from watersmeet.testing.local import Stepped
 
 _MARKS = pa.schema([("column", pa.string()), ("value", pa.int64())])
@@ -36,7 +38,7 @@ class SparkQuery:
         self.stepped: dict[int, Stepped] = {}
         for name in ("#marks", *(source.name for source in script.sources)):
             (folder / "in" / name).mkdir(parents=True)
-        frames = {s.name: self._reader(spark, ddl(s), s.name) for s in script.sources}
+        frames = {s.name: self._reader(spark, _ddl(s), s.name) for s in script.sources}
         marks = self._reader(spark, MARKS_SCHEMA, "#marks")
         (self.built,) = build(spark, script, frames, marks=marks, late="kept", clock="marks")
 
@@ -51,9 +53,10 @@ class SparkQuery:
             for source in self.script.sources:
                 self._write(source.name, arrivals[source.name])
             self.written += 1
+        joins = self.built.compiled.joins
         query = (
-            self.built.compiled.joins[-1]
-            .records.writeStream.foreachBatch(self._collect)
+            (joins[-1].records if joins else self.built.compiled.result)
+            .writeStream.foreachBatch(self._collect)
             .option("checkpointLocation", str(self.folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
@@ -69,7 +72,15 @@ class SparkQuery:
         os.utime(path, (moment, moment))
 
     def _collect(self, records: DataFrame, number: int) -> None:
-        self.stepped[number] = collected(self.built, records.collect())
+        if self.built.compiled.joins:
+            self.stepped[number] = collected(self.built, records.collect())
+        else:
+            self.stepped[number] = Stepped(records.toArrow(), {})
+
+
+def _ddl(source: Source) -> str:
+    """The columns of a source as its files have them; a table's rows also tell what they do to it."""
+    return ddl(source) if source.kind == "stream" else f"{ddl(source)}, {CHANGE} STRING"
 
 
 def collected(built: Built, records: Sequence[Row]) -> Stepped:
@@ -94,7 +105,8 @@ def _rows(built: Built, records: list[Row]) -> pa.Table:
     """The rows of the result that records hold, as Spark makes them."""
     compiler, met = built.compiler, built.compiled.joins[-1]
     frame = compiler.spark.createDataFrame(records, met.records.schema)
-    result = compiler.projected(built.plan, compiler.joined(replace(met, records=frame)))
+    rows = replace(compiler, late="counted").rows(built.plan.relation, replace(met, records=frame))
+    result = compiler.projected(built.plan, rows.frame)
     return result.drop(*(name for name in result.columns if name.startswith(PORT_SHOWN))).toArrow()
 
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
 from watersmeet.joins.asof import AsofJoin
 from watersmeet.joins.asof_reference import AsofReference
+from watersmeet.joins.changelog import ChangelogJoin
+from watersmeet.joins.changelog_reference import Reference as ChangelogReference
+from watersmeet.joins.changes import OP, POSITION
+from watersmeet.joins.group import GroupBy
+from watersmeet.joins.group_reference import GroupReference
 from watersmeet.joins.interval import IntervalJoin
+from watersmeet.joins.latest import Latest
+from watersmeet.joins.lookup import LookupJoin
+from watersmeet.joins.lookup_reference import LookupReference
+from watersmeet.joins.nested import NestedJoin
 from watersmeet.joins.operator import Emission, JoinOperator, Marks, Report
 from watersmeet.joins.reference import Reference
+from watersmeet.joins.rowwise import freeze
 from watersmeet.joins.sync import SyncJoin
 from watersmeet.joins.sync_reference import SyncReference
 from watersmeet.joins.window import WindowJoin
@@ -40,8 +51,51 @@ def definition_of(operator: JoinOperator) -> Definition:
             return AsofReference(operator)
         case IntervalJoin():
             return Reference(operator)
+        case LookupJoin():
+            return LookupReference(operator)
+        case GroupBy():
+            return GroupReference(operator)
+        case ChangelogJoin() | NestedJoin():
+            return _Tables(ChangelogReference(operator))
+        case Latest():
+            return _Tables(LatestReference(operator))
         case _:
             raise TypeError(f"no definition of {type(operator).__name__}")
+
+
+class _Tables:
+    """The definition of an operator over tables, which knows nothing of marks."""
+
+    def __init__(self, reference: ChangelogReference | LatestReference) -> None:
+        self.reference = reference
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Any:
+        """One batch: the changes per port."""
+        return self.reference.step({port: list(rows) for port, rows in arrivals.items()})
+
+
+class LatestReference:
+    """The latest row per key, one row at a time."""
+
+    def __init__(self, latest: Latest) -> None:
+        self.latest = latest
+        self.rows: dict[Any, tuple[Any, ...]] = {}
+
+    def step(self, arrivals: Mapping[int, Sequence[Row]]) -> Counter[tuple[Any, ...]]:
+        """One batch: upserts and deletes in the order of delivery; gives what changes, each row with a number."""
+        before = Counter(self.rows.values())
+        for row in sorted(arrivals.get(0, ()), key=lambda row: row.get(POSITION, 0)):
+            key = tuple(freeze(row[name]) for name in self.latest.keys)
+            if any(row[name] is None for name in self.latest.keys):
+                continue
+            dead = self.latest.dead is not None and row[self.latest.dead]
+            if dead or (not self.latest.append and row[OP] < 0):
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = tuple(freeze(row[name]) for name in self.latest.columns)
+        after = Counter(self.rows.values())
+        after.subtract(before)
+        return Counter({row: number for row, number in after.items() if number})
 
 
 def step_by_definition(
@@ -57,11 +111,14 @@ def step_by_definition(
             for port, side in enumerate(operator.sides)
         )
         return Emission((_joined(step.rows, operator, tables),), (), report, unmatched)
+    if isinstance(step, Counter):
+        rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
+        return Emission((_joined(rows, operator, tables),))
     late = tuple(
         (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
         for port, table in tables.items()
     )
-    report = Report(state=step.state, watermarks=step.watermarks)
+    report = Report(state=() if isinstance(operator, LookupJoin) else step.state, watermarks=step.watermarks)
     return Emission((_joined(step.rows, operator, tables),), late, report)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.joins.changes import WEIGHT
+from watersmeet.joins.group import GroupBy
 from watersmeet.joins.operator import JoinOperator
 from watersmeet.joins.window import LAST, SEQ, TRIGGER, TRIGGER_PORT
 from watersmeet.physical import PADDED, JoinPlan
@@ -25,6 +27,7 @@ EXTRA: Mapping[str, pa.DataType] = {
     TRIGGER: pa.int64(),
     SEQ: pa.int64(),
     LAST: pa.bool_(),
+    WEIGHT: pa.int64(),
 }
 
 
@@ -34,6 +37,10 @@ class NeedsSparkError(Exception):
 
 def emitted_schema(operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
     """The columns of an emission: what it shows of each port, then what the join adds."""
+    if isinstance(operator, GroupBy):
+        keys = [pa.field(name, tables[0].schema.field(name).type) for name in operator.keys]
+        types = (*operator.output_types(tables[0].schema), EXTRA[WEIGHT])
+        return pa.schema([*keys, *map(pa.field, operator.extra, types)])
     shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]
     extra = [pa.field(name, EXTRA[name]) for name in operator.extra]
     return pa.schema([*(pa.field(f.name, f.type) for f in shown), *extra])
@@ -50,7 +57,7 @@ def completed(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) ->
                 rows = rows.set_column(position, name, pc.if_else(is_missing, value, rows.column(name)))
     for name, column in _punctuation(plan, rows, tables) if TRIGGER in plan.operator.extra else ():
         rows = rows.append_column(name, column)
-    return rows.drop_columns(list(plan.operator.extra))
+    return rows.drop_columns([name for name in plan.operator.extra if name in EXTRA and name != WEIGHT])
 
 
 def zero(kind: pa.DataType) -> Any:

@@ -1,0 +1,166 @@
+"""Dialects: what the ON of a join may be (LN-5..LN-8), and how an OR without brackets is read.
+
+Lenses takes equalities with one side on each side of ``=``, and conditions over one side, joined by AND. Watersmeet
+runs others too. ``SET watersmeet.dialect`` says who is to be followed:
+
+- ``watersmeet``: every condition that an operator can run; AND goes before OR, unless only the other reading can run
+- ``lenses``: what Lenses takes; where AND before OR gives what it refuses, OR goes before AND, with a warning
+- ``lenses-strict``: what Lenses takes, AND always before OR
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from watersmeet.analyze.comparison import compare
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.split_condition import key_of
+from watersmeet.catalog import NOWHERE
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import Warned
+from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, SyncJoin
+from watersmeet.plan.words import expression_in_words
+
+DIALECT = "watersmeet.dialect"
+
+DIALECTS = ("watersmeet", "lenses", "lenses-strict")
+
+Mistakes = Callable[[Join], int]
+"""How many refusals a join would meet with, read as it is."""
+
+
+def read_conditions(draft: Draft, mistakes: Mistakes) -> Draft:
+    """The draft with the ON of every join as its dialect reads it, and what the dialect refuses."""
+    said = _read(draft, draft.query.relation, mistakes)
+    query = replace(draft.query, relation=said.relation)
+    return replace(draft, query=query).refusing(said.refusals).warning(said.warnings)
+
+
+@dataclass(frozen=True)
+class _Said:
+    relation: Relation
+    refusals: tuple[Refusal, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+
+    def after(self, *others: _Said) -> _Said:
+        """The same, with what was said of the relations inside it before."""
+        refusals = (refusal for other in (*others, self) for refusal in other.refusals)
+        warnings = (warned for other in (*others, self) for warned in other.warnings)
+        return _Said(self.relation, tuple(refusals), tuple(warnings))
+
+
+def _read(draft: Draft, relation: Relation, mistakes: Mistakes) -> _Said:
+    match relation:
+        case Lateral():
+            below = _read(draft, relation.input, mistakes)
+            return _Said(replace(relation, input=below.relation)).after(below)
+        case AsofJoin():
+            below = _read(draft, relation.left, mistakes)
+            return _Said(replace(relation, left=below.relation)).after(below)
+        case Join() if not relation.is_windowed:
+            left, right = (_read(draft, side, mistakes) for side in (relation.left, relation.right))
+            join = replace(relation, left=left.relation, right=right.relation)
+            return (_of_join(draft, join, mistakes) if is_resolved(join.on) else _Said(join)).after(left, right)
+        case _:
+            return _Said(relation)
+
+
+def _of_join(draft: Draft, join: Join, mistakes: Mistakes) -> _Said:
+    assert join.on is not None, "a join without a condition has no readings"
+    dialect = draft.setting(DIALECT, DIALECTS[0]).lower()
+    other = alternative(join.on)
+    turned = None if other is None else replace(join, on=other)
+    is_told_apart = turned is not None and any(_breaches(join)) and not any(_breaches(turned))
+    if dialect not in DIALECTS[1:]:
+        if turned is not None and mistakes(turned) < mistakes(join):
+            return _Said(turned, warnings=(_taken(join.on, turned.on),))
+        return _Said(join, warnings=(_kept(join.on, other),) if is_told_apart else ())
+    if turned is not None and is_told_apart and dialect == "lenses":
+        return _Said(turned, warnings=(_taken(join.on, turned.on),))
+    meant = other if is_told_apart else None
+    return _Said(join, tuple(_refusal(draft, join, part, meant) for part in _breaches(join)))
+
+
+def _taken(asked: Expr, taken: Expr | None) -> Warned:
+    assert taken is not None, "the other reading has a condition as well"
+    message = (
+        "AND before OR would be refused here, so the condition is read as Lenses does: "
+        f"`{expression_in_words(taken)}`; write these brackets."
+    )
+    return Warned(message, asked.span)
+
+
+def _kept(asked: Expr, other: Expr | None) -> Warned:
+    assert other is not None, "only a condition with two readings is warned of"
+    message = (
+        f"AND goes before OR, as in standard SQL: `{expression_in_words(asked)}`. Lenses would read "
+        f"`{expression_in_words(other)}`; write brackets around what is meant."
+    )
+    return Warned(message, asked.span)
+
+
+def _breaches(join: Join) -> Iterator[Expr]:
+    """The parts of ON that Lenses refuses."""
+    left, right = _sides(join)
+    for part in conjuncts(join.on):
+        is_single = bool(part.sources) and (part.sources <= left or part.sources <= right)
+        if not is_single and key_of(part, left, right) is None:
+            yield part
+
+
+def _sides(join: Join) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(_aliases(join.left)), frozenset(_aliases(join.right))
+
+
+def _aliases(relation: Relation) -> Iterable[str]:
+    match relation:
+        case Lateral():
+            return (*_aliases(relation.input), relation.alias)
+        case Join() | AsofJoin():
+            return (*_aliases(relation.left), *_aliases(relation.right))
+        case SyncJoin():
+            return tuple(leaf.alias for leaf in relation.inputs)
+        case _:
+            return (relation.alias,)
+
+
+def _refusal(draft: Draft, join: Join, part: Expr, meant: Expr | None) -> Refusal:
+    left, right = _sides(join)
+    place, cause = _cause(part, left, right)
+    sides = {"left": draft.names_of(_aliases(join.left)), "right": draft.names_of(_aliases(join.right))}
+    return draft.refusal(
+        "NOT_IN_DIALECT",
+        part.span if place.span == NOWHERE else place.span,
+        dialect=draft.setting(DIALECT, DIALECTS[0]).lower(),
+        condition=expression_in_words(part),
+        **sides,
+        cause=cause,
+        hint=f"write {_instead(part, meant)}, or `SET {DIALECT} = watersmeet`, which can run it.",
+    )
+
+
+def _cause(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Expr, str]:
+    """The part of a condition that is to blame, and for what."""
+    if not part.sources:
+        return part, "names no column of either side"
+    if part.op == "=":
+        mixed = next((arg for arg in part.args if arg.sources & left and arg.sources & right), part)
+        return mixed, "names both sides: only one may stand on each side of ="
+    if part.op in COMPARISONS:
+        return part, f"compares the sides by {part.op}: only = may"
+    if part.op == "or":
+        return part, "OR over both sides: only AND may join what names different sides"
+    return part, "names both sides, and is no equality"
+
+
+def _instead(part: Expr, meant: Expr | None) -> str:
+    """What to write for a part that Lenses refuses: what was probably meant, or the same equality in its form."""
+    if meant is not None:
+        return f"`{expression_in_words(meant)}`"
+    found = compare(part) if part.op == "=" else None
+    if found is None or found.casts or any(constant.value for constant in found.constants):
+        return "an equality with one side on each side of `=`"
+    return f"`{expression_in_words(found.high)} = {expression_in_words(found.low)}`"

@@ -1,0 +1,169 @@
+"""The pass that takes GROUP BY apart: what rows are grouped by, what is aggregated, and what is computed from both.
+
+Without aggregates GROUP BY only gives the result another key. With them the result is a table with a row per group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import EventTime, event_times, time_named
+from watersmeet.analyze.grouped_parts import with_parts
+from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.result_key import grouped
+from watersmeet.analyze.scope import splice
+from watersmeet.catalog import NOWHERE
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import AnalyzedGroup, Output, kind_of
+from watersmeet.plan.expressions import Expr, Reference, aggregates_in
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union
+
+MERGEABLE = frozenset({
+    "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any", "bit_and",
+    "bit_or", "bit_xor", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop", "min_by",
+    "max_by", "any_value", "first", "first_value", "last", "last_value",
+})  # fmt: skip
+"""The aggregates whose value over two sets of rows follows from their values over each: a few numbers are kept."""
+
+RETRACTABLE = frozenset({
+    "count", "sum", "avg", "mean", "count_if", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp",
+    "var_pop",
+})  # fmt: skip
+"""Those of them from which a row can be taken back."""
+
+
+def group(draft: Draft) -> Draft:
+    """The draft with its grouping, its outputs computed from that, or with the refusal of what cannot be grouped."""
+    query = draft.query
+    refusals = [*_misplaced(draft, query.relation), *_sessions(draft)]
+    found = [call for output in draft.outputs for call in aggregates_in(output.expr)]
+    if not found or draft.relation is None:
+        return draft.refusing(refusals)
+    refusals += [refusal for call in found if (refusal := _refused(draft, call)) is not None]
+    once = {expr.sql(): expr for expr in query.group_by}
+    by = tuple(Output(f"k{n}", expr) for n, expr in enumerate(once.values()))
+    calls = {call.sql(): call for call in found if all(is_resolved(arg) for arg in call.args)}
+    aggregates = tuple(Output(f"a{n}", call) for n, call in enumerate(calls.values()))
+    made = {output.expr.sql(): grouped(output.name) for output in (*by, *aggregates)}
+    parts = tuple(output.expr for output in by)
+    outputs = tuple(replace(output, expr=_computed(output.expr, parts, made)) for output in draft.outputs)
+    for before, after in zip(draft.outputs, outputs, strict=True):
+        refusals += _ungrouped(draft, before, after.expr)
+    window, time = _window(draft, by)
+    given = AnalyzedGroup(by, aggregates, window, time.column if time else None, query.group_span)
+    return replace(draft, outputs=outputs, group=given).refusing(refusals)
+
+
+def _computed(expr: Expr, parts: tuple[Expr, ...], made: Mapping[str, Expr]) -> Expr:
+    """An expression of SELECT in terms of what the grouping gives; ``parts`` is what is grouped by."""
+    whole = made.get(expr.sql())
+    if whole is not None:
+        return replace(whole, span=expr.span)
+    expr = with_parts(expr, parts, made)
+    if expr.op == "column":
+        return replace(_part_of(expr, made) or expr, span=expr.span)
+    found = [(ref, part) for ref in expr.refs if (part := _part_of(_as_column(expr, ref), made)) is not None]
+    if found:
+        holes = {ref.start for ref, _ in found}
+        kept = [(ref, _as_column(expr, ref)) for ref in expr.refs if ref.start not in holes]
+        expr = splice(expr, [*found, *kept])
+    return replace(expr, args=tuple(_computed(arg, parts, made) for arg in expr.args))
+
+
+def _part_of(column: Expr, made: Mapping[str, Expr]) -> Expr | None:
+    """A column that is grouped by, or a field inside one, in terms of what the grouping gives; None for any other."""
+    [ref] = column.refs
+    for length in range(len(ref.path), -1, -1):
+        outer = made.get(replace(column, refs=(replace(ref, path=ref.path[:length]),)).sql())
+        if outer is not None:
+            path = (*outer.refs[0].path, *ref.path[length:])
+            return replace(outer, refs=(replace(outer.refs[0], path=path),))
+    return None
+
+
+def _as_column(expr: Expr, ref: Reference) -> Expr:
+    text = expr.text[ref.start : ref.end]
+    return Expr("column", text=text, refs=(replace(ref, start=0, end=len(text)),))
+
+
+def _ungrouped(draft: Draft, output: Output, computed: Expr) -> Iterator[Refusal]:
+    for ref in computed.references:
+        if ref.source in draft.scope.sources:
+            span = output.expr.span if output.expr.span != NOWHERE else draft.query.group_span
+            column = f"{ref.source}.{ref.name}"
+            hint = f"add `{column}` to GROUP BY, or take one value of the group: `any_value({column})`."
+            yield draft.refusal("NOT_GROUPED", span, column=column, hint=hint)
+
+
+def _refused(draft: Draft, call: Expr) -> Refusal | None:
+    name = call.text
+    inner = [nested for arg in call.args for nested in aggregates_in(arg)]
+    if inner:
+        what, hint = f"{name}() of an aggregate", "aggregate in a view, and once more in a query over it."
+    elif call.value == "distinct":
+        what, hint = (
+            f"{name}(DISTINCT ...)",
+            "it would remember every value of every group: write a GROUP BY over them first.",
+        )
+    elif name not in MERGEABLE:
+        what = f"The aggregate {name}()"
+        hint = "use count, sum, avg, min, max or another that needs no list of values."
+    elif draft.relation is not None and kind_of(draft.relation) == "table" and name not in RETRACTABLE:
+        what = f"{name}() over a table, whose rows are taken back,"
+        hint = "use count, sum, avg or a deviation: only from these can a row be taken back."
+    else:
+        return None
+    return draft.refusal("UNSUPPORTED_STATEMENT", call.span, what=what, hint=hint)
+
+
+def _misplaced(draft: Draft, relation: Relation) -> Iterator[Refusal]:
+    """Aggregates where there are no groups yet."""
+    places = [("WHERE", draft.query.where), *(("GROUP BY", expr) for expr in draft.query.group_by)]
+    for place, expr in (*places, *_inside(relation)):
+        for call in aggregates_in(expr) if expr is not None else ():
+            hint = "aggregate in a view, and use that in a query over it."
+            what = f"The aggregate {call.text}() in {place}"
+            yield draft.refusal("UNSUPPORTED_STATEMENT", call.span, what=what, hint=hint)
+
+
+def _inside(relation: Relation) -> Iterator[tuple[str, Expr | None]]:
+    """The expressions behind FROM, each with the clause it stands in."""
+    match relation:
+        case Scan() | Union():
+            window = relation.window
+            yield from () if window is None else (("PARTITION BY", expr) for expr in window.partition_by)
+        case SyncJoin():
+            yield from (found for leaf in relation.inputs for found in _inside(leaf))
+        case Lateral():
+            yield "LATERAL", relation.array
+            yield from _inside(relation.input)
+        case AsofJoin():
+            yield from (("MATCH_CONDITION", relation.match), ("AS OF", relation.as_of), ("ON", relation.on))
+            yield from (*_inside(relation.left), *_inside(relation.right))
+        case Join():
+            yield "ON", relation.on
+            yield from (*_inside(relation.left), *_inside(relation.right))
+
+
+def _sessions(draft: Draft) -> Iterator[Refusal]:
+    """Windows that grow with their rows: two groups would become one, and what was said of them would be wrong."""
+    for expr in draft.query.group_by:
+        if expr.text.lower().replace(" ", "").startswith("session_window("):
+            hint = "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows."
+            yield draft.refusal("UNSUPPORTED_STATEMENT", expr.span, what="GROUP BY session_window", hint=hint)
+
+
+def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime | None]:
+    """The event-time window among what is grouped by: ``window(t, ...)`` of a watermarked column."""
+    if draft.relation is None:
+        return None, None
+    times = event_times(draft.relation)
+    for output in by:
+        expr = output.expr
+        if expr.op == "other" and expr.text.lower().replace(" ", "").startswith("window(") and expr.refs:
+            time = time_named(_as_column(expr, expr.refs[0]), times)
+            if time is not None:
+                return output.name, time
+    return None, None

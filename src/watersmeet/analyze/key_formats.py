@@ -1,0 +1,115 @@
+"""The formats of keys (LN-15): what the key of a record is, joins by keys of different formats, and STORE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.scope import KEY
+from watersmeet.analyze.stored_key import JSON, KEY_TYPES
+from watersmeet.catalog import Field, Source, Span
+from watersmeet.errors import Refusal
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Store
+from watersmeet.plan.words import word
+
+KEY_FORMAT, VALUE_FORMAT = "key.format", "value.format"
+"""The options that say how the key and the value of a source's records are written."""
+
+_NUMBERS = ("int", "long", "double")
+
+
+def with_record_key(source: Source) -> Source:
+    """The source with the key of its records as a column that ``*`` leaves out, if nothing else is its ``_key``.
+
+    >>> source = Source("orders", (), format="kafka", options={"value.format": "json", "key.format": "long"})
+    >>> with_record_key(source).field("_key")
+    Field(name='_key', type='BIGINT', nullable=True, hidden=True)
+    """
+    format_ = format_of_key(source)
+    if format_ is None or source.format is None or source.key:
+        return source
+    type_ = KEY_TYPES.get(format_, "BINARY")
+    return replace(source, fields=(*source.fields, Field(KEY, type_, hidden=True)))
+
+
+def format_of_key(source: Source) -> str | None:
+    """The format of the key of a source's records; None for a source whose rows are no records, with a key apart.
+
+    >>> format_of_key(Source("orders", (), options={"value.format": "json"}))
+    'string'
+    """
+    options = {name.lower(): value.lower() for name, value in source.options.items()}
+    return options.get(KEY_FORMAT, "string" if VALUE_FORMAT in options else None)
+
+
+def key_formats(draft: Draft) -> Draft:
+    """The draft with the refusal of joins by keys whose formats differ, and of formats in which nothing is stored."""
+    return draft.refusing([*_check_joins(draft, draft.query.relation), *_check_store(draft, draft.query.store)])
+
+
+def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
+    if isinstance(relation, Lateral):
+        yield from _check_joins(draft, relation.input)
+    if isinstance(relation, Join | AsofJoin):
+        yield from _check_joins(draft, relation.left)
+        for part in conjuncts(relation.on):
+            if part.op == "=" and all(_is_key(arg) for arg in part.args):
+                yield from _check_keys(draft, part, relation.span)
+
+
+def _is_key(expr: Expr) -> bool:
+    """Whether the text asks for the key of a record, whatever column that is."""
+    return expr.op == "column" and bool(expr.refs[0].source) and expr.refs[0].parts[-1].lower() == KEY
+
+
+def _check_keys(draft: Draft, equality: Expr, join: Span) -> Iterator[Refusal]:
+    aliases = [arg.refs[0].source for arg in equality.args]
+    formats = [format_of_key(draft.scope.sources[alias]) for alias in aliases]
+    if None in formats or formats[0] == formats[1]:
+        return
+    names = [draft.name_of(alias) for alias in aliases]
+    span = equality.span if equality.span != Span(0, 0) else join
+    yield draft.refusal(
+        "KEY_FORMATS_DIFFER", span, left=names[0], right=names[1], left_format=formats[0], right_format=formats[1],
+        hint=_hint([str(format_) for format_ in formats], names, [draft.scope.sources[a].kind for a in aliases]),
+    )  # fmt: skip
+
+
+def _hint(formats: list[str], names: list[str], kinds: list[str]) -> str:
+    unread = next((n for n, format_ in enumerate(formats) if format_ not in KEY_TYPES or format_ == JSON), None)
+    if unread is not None:
+        other = formats[1 - unread] if formats[1 - unread] in KEY_TYPES else "string"
+        return f"have {names[unread]} written anew with `STORE KEY AS {other}`, and read that."
+    view = f"CREATE VIEW {word(names[1])}_by_{formats[0]} AS SELECT {kinds[1].upper()} * FROM {word(names[1])}"
+    return f"write `{view} STORE KEY AS {formats[0]}`, and join with that."
+
+
+def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
+    if store is None:
+        return
+    if store.value not in (None, JSON):
+        what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
+        yield draft.refusal("UNSUPPORTED_STATEMENT", store.span, what=what, hint=hint)
+    if store.key is None:
+        return
+    what, hint = f"STORE KEY AS {store.key}", None
+    if store.key not in KEY_TYPES:
+        hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
+    elif store.key in _NUMBERS and _is_text_only(draft):
+        what, hint = f"{what} into Kafka", "write `STORE KEY AS string`: keys are written as text."
+    elif not draft.refusals:
+        key = replace(draft, query=replace(draft.query, store=None)).finished().key
+        if not key:
+            what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
+        elif len(key) > 1 and store.key != JSON:
+            what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
+    if hint is not None:
+        yield draft.refusal("UNSUPPORTED_STATEMENT", store.span, what=what, hint=hint)
+
+
+def _is_text_only(draft: Draft) -> bool:
+    """Whether the result goes to a sink that takes keys as text."""
+    into = (draft.query.into or "").lower()
+    return any(sink.name.lower() == into and sink.format.lower() == "kafka" for sink in draft.script.sinks)

@@ -1,0 +1,62 @@
+"""The key of a result: what its ``_key`` is made of (LN-17, LN-23)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.analyze.scope import KEY, show
+from watersmeet.plan.analyzed import (
+    GROUP,
+    AnalyzedJoin,
+    AnalyzedLateral,
+    AnalyzedLookupJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedSyncJoin,
+    AnalyzedTableJoin,
+    AnalyzedUnion,
+    AnalyzedView,
+)
+from watersmeet.plan.expressions import Expr, Reference
+
+
+def result_key(query: AnalyzedQuery, group_by: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """What the rows of a result are told apart by, or grouped by; nothing if it has no key.
+
+    A column ``_key`` of the projection goes first, then GROUP BY, then the keys of the join or of the only source.
+    """
+    chosen = next((output.expr for output in query.outputs if output.name.lower() == KEY), None)
+    if chosen is not None:
+        return (chosen,)
+    if query.group is not None:
+        return tuple(grouped(by.name) for by in query.group.by)
+    return group_by or key_of(query.relation)
+
+
+def grouped(name: str) -> Expr:
+    """A reference to what a grouping gives."""
+    return Expr("column", text=name, refs=(Reference((name,), 0, len(name), GROUP, name),))
+
+
+def key_of(relation: AnalyzedRelation) -> tuple[Expr, ...]:
+    """The key of the rows of a relation: that of its last join, or of its only source."""
+    match relation:
+        case AnalyzedLateral():
+            return key_of(relation.input)
+        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
+            found = show(relation.alias, relation.source, KEY)
+            return () if found is None else (_plain(found.expr),)
+        case AnalyzedSyncJoin():
+            return ()
+        case AnalyzedJoin() | AnalyzedTableJoin() | AnalyzedLookupJoin() if relation.kind in ("right", "full"):
+            if relation.kind == "right":
+                return tuple(right for _, right in relation.keys)
+            return tuple(Expr("call", pair, text="coalesce") for pair in relation.keys)
+        case _:
+            return tuple(left for left, _ in relation.keys)
+
+
+def _plain(expr: Expr) -> Expr:
+    """The expression under the column's own name, however it was asked for."""
+    return replace(expr, refs=tuple(replace(ref, parts=(ref.source, ref.name)) for ref in expr.refs))

@@ -1,0 +1,219 @@
+"""The pass that looks at how the changes of a table go to a sink, and the key by which they do.
+
+A sink that only takes rows in cannot show a table: rows of it are taken back. The option ``changes`` of CREATE SINK
+says what becomes of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from watersmeet.analyze.draft import Draft, listed
+from watersmeet.catalog import Sink
+from watersmeet.errors import Refusal
+from watersmeet.plan.analyzed import (
+    GROUP,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedTableJoin,
+    AnalyzedView,
+    kind_of,
+)
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LEFT_ONLY
+
+Changes = Literal["log", "snapshot", "upsert"]
+"""How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
+the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key."""
+
+CHANGES = "changes"
+"""The option of CREATE SINK that says so."""
+
+SHOWING = frozenset({"console", "noop", "memory"})
+"""Formats that keep nothing and only show what comes, changes too."""
+FILES = frozenset({"parquet", "orc", "json", "csv"})
+"""Formats in which a folder can hold a table as it is."""
+
+Column = tuple[str, str]
+"""A column of a source: the alias and the name."""
+
+
+@dataclass(frozen=True)
+class TableSink:
+    """What the options of a sink say of a table: how changes go there and, if said, by which columns."""
+
+    changes: str | None
+    key: tuple[str, ...]
+    is_postgres: bool
+    is_kafka: bool
+
+    @classmethod
+    def of(cls, sink: Sink) -> TableSink:
+        """What a sink says.
+
+        >>> TableSink.of(Sink("totals", "postgres", {"key": "id, day"}))
+        TableSink(changes='upsert', key=('id', 'day'), is_postgres=True, is_kafka=False)
+        """
+        options = {name.lower(): value for name, value in sink.options.items()}
+        is_jdbc = sink.format.lower() == "jdbc" and options.get("url", "").lower().startswith("jdbc:postgresql:")
+        is_postgres = is_jdbc or sink.format.lower() in ("postgres", "postgresql")
+        said = options.get(CHANGES)
+        key = tuple(name.strip() for name in options.get("key", "").split(",") if name.strip())
+        changes = said.lower() if said is not None else "upsert" if is_postgres else None
+        return cls(changes, key, is_postgres, sink.format.lower() == "kafka")
+
+
+def check_table_sinks(draft: Draft) -> Draft:
+    """The draft with what is to be refused of the sink that its result goes to."""
+    into = draft.query.into
+    sink = next((s for s in draft.script.sinks if into is not None and s.name.lower() == into.lower()), None)
+    if sink is None:
+        return draft
+    wrong = [*_check_option(draft, sink)]
+    # Of a query with mistakes nobody knows what its result is.
+    if wrong or draft.refusals or draft.relation is None:
+        return draft.refusing(wrong)
+    return draft.refusing(_check(draft, sink))
+
+
+def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    said = TableSink.of(sink).changes
+    if said is not None and said not in get_args(Changes):
+        reason = f"changes are written as {listed(get_args(Changes), 'or')}"
+        hint = "write `changes 'log'`, for example."
+        yield draft.refusal(
+            "WRONG_OPTION", sink.span, format=sink.format, option=f"changes '{said}'", reason=reason, hint=hint
+        )
+
+
+def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    asked, span = TableSink.of(sink), draft.query.into_span
+    if _is_stream(draft):
+        if CHANGES in (name.lower() for name in sink.options):
+            reason, hint = "rows of a stream are never taken back", f"leave `changes` out of {sink.name}."
+            yield draft.refusal(
+                "WRONG_OUTPUT", span, what="A changelog of a stream", reason=reason, cause="a stream", hint=hint
+            )
+        return
+    if sink.format.lower() in SHOWING:
+        return
+    if asked.changes is None:
+        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=_ways_out(sink, asked))
+        return
+    if not _is_possible(sink, asked):
+        yield draft.refusal(
+            "WRONG_OPTION", sink.span, format=sink.format, option=f"changes '{asked.changes}'",
+            reason=_NEEDS[cast("Changes", asked.changes)], hint=_ways_out(sink, asked),
+        )  # fmt: skip
+    else:
+        yield from _check_key(draft, sink, asked)
+
+
+_NEEDS: dict[Changes, str] = {
+    "log": "Postgres takes the changes of a table by key",
+    "snapshot": f"only {listed(sorted(FILES), 'or')} files under a `path` can hold a table as it is",
+    "upsert": "only Postgres and Kafka replace and delete rows by key",
+}
+
+
+def _is_possible(sink: Sink, asked: TableSink) -> bool:
+    has_path = any(name.lower() == "path" for name in sink.options)
+    if asked.changes == "upsert":
+        return asked.is_postgres or asked.is_kafka
+    if asked.changes == "snapshot":
+        return sink.format.lower() in FILES and has_path
+    return not asked.is_postgres
+
+
+def _ways_out(sink: Sink, asked: TableSink) -> str:
+    if asked.is_postgres:
+        return "leave `changes` out: Postgres upserts by key."
+    if asked.is_kafka:
+        return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
+    log = f"add `changes 'log'` to the OPTIONS of {sink.name} for a changelog"
+    if sink.format.lower() in FILES:
+        return f"{log}, or `changes 'snapshot'` for the table as it is; `USING postgres` upserts."
+    return f"{log}; `USING postgres` upserts."
+
+
+def _is_stream(draft: Draft) -> bool:
+    given = "stream" if draft.relation is None else kind_of(draft.relation)
+    return draft.group is None and (draft.query.result or given) == "stream"
+
+
+def _check_key(draft: Draft, sink: Sink, asked: TableSink) -> Iterator[Refusal]:
+    outputs = [output.name.lower() for output in draft.outputs]
+    unknown = [name for name in asked.key if name.lower() not in outputs]
+    if unknown:
+        where, known = "in the result, by which rows are to be replaced", listed([f"`{name}`" for name in outputs])
+        yield draft.refusal(
+            "UNKNOWN_COLUMN", sink.span, column=unknown[0], where=where, suggestion=f"known are {known}."
+        )
+    elif asked.changes == "upsert" and not asked.key and result_columns(draft.finished()) is None:
+        yield draft.refusal("SINK_WITHOUT_KEY", draft.query.into_span, sink=sink.name)
+
+
+def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
+    """The columns of a table's result that tell its rows apart; None if no columns of the result are known to.
+
+    They are those of GROUP BY, or the primary keys of the tables; where a join names the whole primary key of one side,
+    the key of the other is enough.
+    """
+    if query.group is not None:
+        return _named(query, [(GROUP, by.name) for by in query.group.by])
+    if kind_of(query.relation) == "stream":
+        return key_columns(query)
+    key = row_key(query.relation)
+    return None if key is None else _named(query, key)
+
+
+def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
+    """The columns that tell the rows of a table apart; None if nothing is known to."""
+    match relation:
+        case AnalyzedScan() if relation.source.primary_key and not relation.parts:
+            names = [relation.source.field(name) for name in relation.source.primary_key]
+            return tuple((relation.alias, field.name) for field in names if field is not None)
+        case AnalyzedView():
+            inside = result_columns(relation.query)
+            return None if inside is None else tuple((relation.alias, name) for name in inside)
+        case AnalyzedTableJoin():
+            return _of_join(relation)
+        case _:
+            return None
+
+
+def _of_join(join: AnalyzedTableJoin) -> tuple[Column, ...] | None:
+    left, right = row_key(join.left), row_key(join.right)
+    if join.kind in LEFT_ONLY:
+        return left
+    if left is None or right is None:
+        return None
+    named = [{found for pair in join.keys if (found := _column(pair[side])) is not None} for side in (0, 1)]
+    if join.kind in ("inner", "left") and named[1].issuperset(right):
+        return left
+    if join.kind in ("inner", "right") and named[0].issuperset(left):
+        return right
+    return (*left, *right)
+
+
+def key_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
+    """The columns of the result that are its key (see `AnalyzedQuery`); None if it has none or does not show it."""
+    shown = {output.expr.sql(): output.name for output in query.outputs}
+    found = [shown.get(expr.sql()) for expr in query.key]
+    return None if not found or None in found else tuple(cast("list[str]", found))
+
+
+def _named(query: AnalyzedQuery, columns: list[Column] | tuple[Column, ...]) -> tuple[str, ...] | None:
+    shown = {_column(output.expr): output.name for output in reversed(query.outputs)}
+    found = [shown.get(column) for column in columns]
+    return None if None in found else tuple(cast("list[str]", found))
+
+
+def _column(expr: Expr) -> Column | None:
+    """The column that an expression is, if it is nothing else."""
+    if expr.op != "column" or len(expr.refs) != 1 or expr.refs[0].path:
+        return None
+    return (expr.refs[0].source, expr.refs[0].name)

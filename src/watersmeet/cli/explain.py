@@ -1,0 +1,85 @@
+"""``explain``: how queries would run, at three stages, as a tree of text, as JSON or as a drawing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import typer
+
+from watersmeet.cli.failure import Format
+from watersmeet.cli.script import open_script
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.language import read_script
+from watersmeet.physical import plan_query
+from watersmeet.physical.explain import known
+from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.explain import ANALYZED, Physical, query_as_json, query_topology, render_query
+from watersmeet.plan.explain_asked import asked_as_json, asked_topologies, render_asked
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.svg import draw
+from watersmeet.plan.topology import Topology
+from watersmeet.project import open_project
+
+Stage = Literal["plan", "analyzed", "physical"]
+"""``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,
+and keys, bounds, filters and types found. ``physical``: also with the operators, the exchange and the columns read."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A script in the three forms in which it can be shown."""
+
+    text: str
+    data: Sequence[dict[str, object]]
+    graphs: Sequence[Topology]
+
+
+def explain_project(path: Path, format: Format, stage: Stage = "physical", svg: Path | None = None) -> None:
+    """Print every query as it is at a stage, or write all of them as a drawing."""
+    explained = _asked(_read(path)) if stage == "plan" else _analyzed(path, stage)
+    if svg is not None:
+        _write(svg, draw(explained.graphs))
+        typer.echo(f"{svg}: {len(explained.graphs)} {'query' if len(explained.graphs) == 1 else 'queries'} drawn.")
+    elif format is Format.json:
+        typer.echo(json.dumps(explained.data, indent=2))
+    else:
+        typer.echo(explained.text)
+
+
+def _read(path: Path) -> Script:
+    project = open_project(path)
+    try:
+        script = read_script(project.text, project.script_name)
+    except WatersmeetError as error:
+        raise project.relocate(error) from error
+    if not script.queries and not script.views:
+        raise refuse("NO_QUERY", script=project.script_name)
+    return script
+
+
+def _asked(script: Script) -> Explained:
+    return Explained(render_asked(script), asked_as_json(script), asked_topologies(script))
+
+
+def _analyzed(path: Path, stage: Stage) -> Explained:
+    pairs = [(query, _planned(query) if stage == "physical" else ANALYZED) for query in open_script(path).queries]
+    return Explained(
+        "\n\n".join(render_query(query, physical) for query, physical in pairs),
+        [query_as_json(query, physical) for query, physical in pairs],
+        [query_topology(query, physical) for query, physical in pairs],
+    )
+
+
+def _planned(query: AnalyzedQuery) -> Physical:
+    return known(plan_query(query, late="kept" if query.late_into else "counted"))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be written: {error.strerror}") from None

@@ -1,0 +1,114 @@
+"""The endpoint that Prometheus reads: ``/metrics`` and ``/health`` over HTTP, from a thread of this process."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socket import AF_INET, AF_INET6
+from socketserver import ThreadingTCPServer
+from threading import Thread
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.observe.prometheus import CONTENT_TYPE, Metrics
+
+LOOPBACK = "127.0.0.1"
+"""Nobody but this machine is answered unless somebody says so."""
+
+
+@contextmanager
+def served(metrics: Metrics, port: int, host: str = LOOPBACK) -> Generator[str]:
+    r"""Serve the metrics while this is entered; gives the address of the endpoint. Port 0 is any that is free.
+
+    >>> from urllib.request import urlopen
+    >>> with served(Metrics(), 0) as address, urlopen(f"{address}/health") as answer:
+    ...     answer.status, answer.read()
+    (200, b'{"status": "healthy", "queries": {}}\n')
+    """
+    server = _opened(metrics, port, host)
+    # The default is to look every half second whether it should end, and a run would wait for that.
+    thread = Thread(target=server.serve_forever, args=(0.05,), name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{_in_address(host)}:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingTCPServer):
+    """A server of metrics. Not `http.server.HTTPServer`, which would look up the name of this machine first."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
+        self.metrics = metrics
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        super().__init__((host, port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    # A client that opens a connection and says nothing.
+    timeout = 10
+
+    def do_GET(self) -> None:
+        """Answer a question."""
+        assert isinstance(self.server, _Server)
+        metrics = self.server.metrics
+        match self.path.partition("?")[0]:
+            case "/metrics":
+                self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics.text())
+            case "/health":
+                status = HTTPStatus.OK if metrics.is_healthy else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(status, "application/json", health_in_json(metrics))
+            case _:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", "There are /metrics and /health.\n")
+
+    def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: a line per scrape would stand between the lines of progress."""
+
+
+def health_in_json(metrics: Metrics) -> str:
+    """The health of all queries, and of each: 1 while it runs, 0 once it has failed."""
+    queries = {name: query.health for name, query in metrics.queries.items()}
+    return json.dumps({"status": "healthy" if metrics.is_healthy else "failed", "queries": queries}) + "\n"
+
+
+def _opened(metrics: Metrics, port: int, host: str) -> _Server:
+    try:
+        return _Server(metrics, host, port)
+    except (OSError, OverflowError) as error:
+        raise _refusal(error, port, host) from error
+
+
+def _refusal(error: OSError | OverflowError, port: int, host: str) -> WatersmeetError:
+    other = port + 1 if 1024 <= port < 65535 else 9464
+    hint = f"give another port: `--metrics-port {other}`."
+    if isinstance(error, OverflowError):
+        reason = "ports go from 0 to 65535"
+    elif error.errno == errno.EADDRINUSE:
+        reason = "another process listens there"
+    elif error.errno == errno.EACCES:
+        reason = "this user may not open that port"
+    else:
+        reason = error.strerror or str(error)
+        hint = f"give an address of this machine: `--metrics-host {LOOPBACK}`."
+    return refuse("METRICS_ADDRESS", address=f"{_in_address(host)}:{port}", reason=reason, hint=hint)
+
+
+def _in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,146 @@
+"""What each operator of a query did in a batch, in numbers (FT-7, FT-8, FT-11).
+
+A micro-batch has no queues between its operators whose length could be read. So the gauges mean:
+
+- ``busy``: the share of the batch's time that the operator's shards spent computing, of all the time they could have
+  had: the cores they can use at once, times the seconds of the batch. Waiting for Spark to bring rows or to take them
+  is not computing; reading and writing the state is.
+- ``backpressure``: 1 if a source had more waiting than the batch took, as far as it tells; else the share of the rows
+  of the batch that were not processed in the time in which they had come. A batch goes through all operators, so it is
+  the same for all of them.
+- ``health``: 1. No operator is unhealthy by itself: what fails stops its query, which has no batch then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+OperatorKind = Literal["interval", "window", "sync", "as-of", "lookup", "merge", "block-nested", "group", "latest", ""]
+"""What keeps state in a query: a join of one of the families, of two tables by merging or block by block, GROUP BY as a
+table, the latest row per key; nothing where it is not known."""
+
+Health = Literal[0, 1]
+"""1: its query runs; 0: it has failed."""
+
+ROUNDED = 0.05
+"""Spark reports rates with one digit after the point, so they may be less by so much."""
+
+
+@dataclass(frozen=True)
+class OperatorNumbers:
+    """What one operator did in a batch.
+
+    - ``events``: rows that came out of it, padded ones and those of `UNMATCHED ... INTO` too; late rows do not
+    - ``events_processed``: rows that came in
+    - ``seconds``: how long its shards computed, added up; ``shards``: how many there are
+    - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
+    """
+
+    kind: OperatorKind = ""
+    busy: float = 0.0
+    backpressure: float = 0.0
+    health: Health = 1
+    events: int = 0
+    events_processed: int = 0
+    matched: int = 0
+    padded: int = 0
+    late: int = 0
+    dropped: int = 0
+    state_rows: int = 0
+    written: int = 0
+    seconds: float = 0.0
+    shards: int = 0
+
+
+def operator_numbers(
+    observed: Mapping[str, Any], seconds: float, backpressure: float, cores: int | None = None
+) -> OperatorNumbers:
+    """The numbers of an operator in what was observed of it in a batch that took so many seconds.
+
+    ``cores``: how many tasks Spark runs at the same time; None: not known, then each shard is taken to have its own.
+
+    >>> found = operator_numbers({"seconds": 1.5, "shards": 4, "rows_left": 3, "rows_right": 2}, 2.0, 0.0, cores=2)
+    >>> found.busy, found.events_processed
+    (0.375, 5)
+    """
+
+    def total(number: str) -> int:
+        return summed([observed], number)
+
+    shards = int(observed.get("shards") or 0)
+    computed = float(observed.get("seconds") or 0.0)
+    return OperatorNumbers(
+        kind=observed.get("operator") or "",
+        busy=busy(computed, seconds, shards if cores is None else min(shards, cores)),
+        backpressure=backpressure,
+        events=total("emitted"),
+        events_processed=total("rows"),
+        matched=total("matched"),
+        padded=total("padded"),
+        late=total("late"),
+        dropped=total("dropped"),
+        state_rows=total("state"),
+        written=total("written"),
+        seconds=round(computed, 6),
+        shards=shards,
+    )
+
+
+def summed(observed: Sequence[Mapping[str, Any]], number: str) -> int:
+    """A number of several operators together; where there is one per port, of all ports.
+
+    >>> summed([{"late_left": 1, "late_right": None}, {"late_1": 2, "latest": 9}], "late")
+    3
+    """
+    found = (v for values in observed for n, v in values.items() if n == number or n.startswith(f"{number}_"))
+    return sum(int(value or 0) for value in found)
+
+
+def busy(computed: float, seconds: float, at_once: int) -> float:
+    """The share of a batch's time that shards computed, if so many of them can do so at once.
+
+    >>> busy(3.0, 2.0, 2), busy(0.0, 0.0, 0)
+    (0.75, 0.0)
+    """
+    possible = seconds * at_once
+    # A batch is timed by the driver, a shard by its worker: a clock that runs ahead must not give more than all of it.
+    return round(min(1.0, computed / possible), 4) if possible > 0 else 0.0
+
+
+def backpressure_of(reported: Mapping[str, Any]) -> float:
+    """The backpressure of a query in what Spark reports of a batch.
+
+    >>> batch = {"durationMs": {"triggerExecution": 4000}}
+    >>> backpressure_of(batch | {"sources": [{"endOffset": '{"t": 5}', "latestOffset": '{"t": 9}'}]})
+    1.0
+    >>> backpressure_of(batch | {"sources": [{"numInputRows": 1000, "inputRowsPerSecond": 500.05}]})
+    0.5
+    """
+    # Of the sources: through Spark Connect the query itself does not tell its rows.
+    sources: Sequence[Mapping[str, Any]] = reported.get("sources") or ()
+    if any(_has_more(source) for source in sources):
+        return 1.0
+    seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
+    came = sum(float(source.get("inputRowsPerSecond") or 0.0) - ROUNDED for source in sources)
+    # Nothing, or not a number, for the first batch: nobody knows how long its rows took to come.
+    if not came > 0 or seconds <= 0:
+        return 0.0
+    processed = sum(int(source.get("numInputRows") or 0) for source in sources) / seconds
+    return round(max(0.0, 1 - processed / came), 4)
+
+
+def _has_more(source: Mapping[str, Any]) -> bool:
+    """Whether a source had more than the batch took when the batch was planned; sources of files never tell."""
+    end, latest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
+    return end is not None and latest is not None and end != latest
+
+
+def _offset(written: Any) -> Any:
+    """An offset as a value, in which the order of names does not matter."""
+    try:
+        return json.loads(written) if isinstance(written, str) else written
+    except ValueError:
+        return written

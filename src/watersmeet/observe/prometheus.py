@@ -1,0 +1,196 @@
+"""The metrics of running queries as Prometheus reads them: the text format, version 0.0.4.
+
+Counters add up what the batches did since the process began; gauges tell of the latest batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Literal, TypeVar
+
+from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.observe.metrics import Health, OperatorNumbers
+from watersmeet.observe.progress import Progress
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = Mapping[str, str]
+T = TypeVar("T", Progress, OperatorNumbers)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Metrics of one name; ``number`` is the field that holds them."""
+
+    name: str
+    type: Literal["counter", "gauge"]
+    help: str
+    number: str = ""
+
+
+OPERATOR = (
+    Family("operator_busy", "gauge", "Share of the latest batch that the operator computed, 0 to 1.", "busy"),
+    Family("operator_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
+    Family("operator_health", "gauge", "1 while the query of the operator runs, 0 once it has failed.", "health"),
+    Family("operator_events_total", "counter", "Rows that came out of the operator.", "events"),
+    Family("operator_events_processed_total", "counter", "Rows that came into the operator.", "events_processed"),
+    Family("operator_matched_total", "counter", "Pairs that were matched.", "matched"),
+    Family("operator_padded_total", "counter", "Rows that died alone and came out.", "padded"),
+    Family("operator_late_total", "counter", "Rows that came too late.", "late"),
+    Family("operator_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
+    Family("operator_written_total", "counter", "Rows that were written to the state.", "written"),
+    Family("operator_busy_seconds_total", "counter", "Seconds that the shards computed, added up.", "seconds"),
+    Family("operator_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    Family("operator_shards", "gauge", "Shards of the operator.", "shards"),
+)
+"""Per operator. The names begin with ``watersmeet_``, as all do."""
+
+TOTAL = (
+    Family("query_rows_in_total", "counter", "Rows that came into the operators of the query.", "rows_in"),
+    Family("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
+    Family("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
+    Family("query_late_total", "counter", "Rows that came too late.", "late"),
+    Family("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
+    Family("query_batch_seconds_total", "counter", "Seconds of all batches.", "seconds"),
+)
+"""Per query, what its batches did together."""
+
+LATEST = (
+    Family("query_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    Family("query_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
+    Family("query_batch", "gauge", "Number of the latest batch.", "batch"),
+    Family("query_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
+)
+"""Per query, of its latest batch."""
+
+HEALTH = Family("query_health", "gauge", "1 while the query runs, 0 once it has failed.", "health")
+BATCHES = Family("query_batches_total", "counter", "Batches.", "batches")
+TIMES = Family("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
+NUMBERS = Family("watermark", "gauge", "Watermark of a column that holds numbers.")
+
+_ADDED_UP = frozenset(one.number for one in (*OPERATOR, *TOTAL) if one.type == "counter")
+
+
+@dataclass(frozen=True)
+class QueryMetrics:
+    """What is known of a query: its ``latest`` batch, and what all batches did together (``total``, ``operators``)."""
+
+    latest: Progress | None = None
+    total: Progress | None = None
+    operators: Mapping[str, OperatorNumbers] = field(default_factory=dict[str, OperatorNumbers])
+    batches: int = 0
+    health: Health = 1
+
+    def plus(self, progress: Progress) -> QueryMetrics:
+        """The metrics after one more batch. A query that has batches runs."""
+        operators = {name: _added(self.operators.get(name), now) for name, now in progress.operators.items()}
+        return QueryMetrics(progress, _added(self.total, progress), operators, self.batches + 1)
+
+    def failed(self) -> QueryMetrics:
+        """The metrics of a query that has failed: so have all its operators, none by itself."""
+        operators = {name: replace(numbers, health=0) for name, numbers in self.operators.items()}
+        return replace(self, operators=operators, health=0)
+
+
+class Metrics:
+    """The metrics of all queries of a run. Batches come from one thread, questions from others.
+
+    >>> metrics = Metrics()
+    >>> metrics.take(Progress("joined", 0, rows_in=3))
+    >>> metrics.take(Progress("joined", 1, rows_in=4))
+    >>> [line for line in metrics.text().splitlines() if line.startswith("watersmeet_query_rows_in")]
+    ['watersmeet_query_rows_in_total{query="joined"} 7']
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._queries: dict[str, QueryMetrics] = {}
+
+    def take(self, progress: Progress) -> None:
+        """Take in one batch."""
+        with self._lock:
+            self._queries[progress.query] = self._queries.get(progress.query, QueryMetrics()).plus(progress)
+
+    def fail(self, query: str) -> None:
+        """Take in that a query has failed."""
+        with self._lock:
+            self._queries[query] = self._queries.get(query, QueryMetrics()).failed()
+
+    @property
+    def queries(self) -> dict[str, QueryMetrics]:
+        """What is known of each query."""
+        with self._lock:
+            return dict(self._queries)
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether no query has failed."""
+        return all(query.health for query in self.queries.values())
+
+    def text(self) -> str:
+        """All metrics in the text format."""
+        return "".join(f"{line}\n" for line in _lines(self.queries))
+
+
+def _added(before: T | None, now: T) -> T:
+    """Both together: what is counted adds up, of the rest the latest is told."""
+    if before is None:
+        return now
+    counted = [name for name in _ADDED_UP if hasattr(now, name)]
+    return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in counted})
+
+
+def _lines(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
+    """The families that have samples, each with its help, its type and all its samples in a row."""
+    for family in OPERATOR:
+        yield from _family(family, [(labels, getattr(one, family.number)) for labels, one in _operators(queries)])
+    for family in (HEALTH, BATCHES):
+        yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in queries.items()])
+    latest = {name: one.latest for name, one in queries.items() if one.latest is not None}
+    total = {name: one.total for name, one in queries.items() if one.total is not None}
+    for told, families in ((total, TOTAL), (latest, LATEST)):
+        for family in families:
+            yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in told.items()])
+    yield from _family(TIMES, [*_marks(latest, of_times=True)])
+    yield from _family(NUMBERS, [*_marks(latest, of_times=False)])
+
+
+def _operators(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, OperatorNumbers]]:
+    for query, metrics in queries.items():
+        for name, numbers in metrics.operators.items():
+            yield {"query": query, "operator": name, "kind": numbers.kind}, numbers
+
+
+def _marks(latest: Mapping[str, Progress], *, of_times: bool) -> Iterator[tuple[Labels, float]]:
+    """The watermarks of columns that hold times, or of those that hold numbers; an ended one is infinite."""
+    for query, progress in latest.items():
+        for column, mark in progress.marks.items():
+            if (column in progress.temporal) == of_times:
+                known = mark / 1_000_000 if of_times else mark
+                yield {"query": query, "column": column}, float("inf") if mark == END_OF_INPUT else known
+
+
+def _family(family: Family, samples: list[tuple[Labels, float]]) -> Iterator[str]:
+    if not samples:
+        return
+    name = f"watersmeet_{family.name}"
+    yield f"# HELP {name} {family.help}"
+    yield f"# TYPE {name} {family.type}"
+    for labels, value in samples:
+        shown = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+        yield f"{name}{{{shown}}} {number_in_text(value)}"
+
+
+def number_in_text(value: float) -> str:
+    """A number in the text format.
+
+    >>> number_in_text(3), number_in_text(0.25), number_in_text(float("inf"))
+    ('3', '0.25', '+Inf')
+    """
+    return "+Inf" if value == float("inf") else repr(value)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

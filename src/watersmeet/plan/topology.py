@@ -1,0 +1,179 @@
+"""One description of a plan, from which its tree of text, its JSON and its drawing are made.
+
+A plan is made of steps that rows pass from the sources to the sinks. Steps that follow each other without a fork stand
+together in a block, which is what the tree shows as one: a source with the filter behind it, a query with its WHERE,
+its columns and its sink. `topology` is the same as a graph, with one node per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from watersmeet.plan.facts import Fact
+
+StepKind = Literal[
+    "source", "union", "view", "filter", "lateral", "repartition", "join", "group", "table", "project", "sink"
+]  # fmt: skip
+"""What a step does with rows: ``repartition`` sends them to the shards of what keeps rows behind it, ``table`` makes
+them the changes of a table, ``view`` gives the columns of a query that is read like a source, ``project`` those of the
+result."""
+
+_RANK: Mapping[StepKind, int] = {"group": 1, "filter": 2, "table": 3, "sink": 4, "repartition": 5}
+
+Inputs = Literal["sides", "inputs", "parts", "input"]
+"""What the inputs of a block are called: ``sides`` are left and right."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happens to rows: ``facts`` for people, ``data`` for machines.
+
+    ``beside`` are sinks that get rows apart from the step that follows, such as late ones.
+    """
+
+    kind: StepKind
+    title: str = ""
+    facts: tuple[Fact, ...] = ()
+    data: Mapping[str, object] = field(default_factory=dict[str, object])
+    beside: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Steps that stand together, in the order in which rows pass them, and the blocks that they get rows from."""
+
+    heading: str
+    steps: tuple[Step, ...]
+    inputs: tuple[Block, ...] = ()
+    called: Inputs = "inputs"
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What is to be said of all steps, what the block gives before how it comes about; each label once."""
+        found: dict[str, list[str]] = {}
+        for step in sorted(self.steps, key=lambda step: _RANK.get(step.kind, 0)):
+            for label, lines in step.facts:
+                found.setdefault(label, []).extend(lines)
+        return tuple(found.items())
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step with a name of its own in the graph, such as ``join1``."""
+
+    id: str
+    step: Step
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Rows go from one node to another."""
+
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The graph of a query, sources first; every edge goes from an earlier node to a later one."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+
+
+def topology(block: Block) -> Topology:
+    """The graph of a block.
+
+    >>> orders = Block("stream orders", (Step("source", "orders"), Step("filter", "id > 0")))
+    >>> graph = topology(Block("SELECT", (Step("project"), Step("sink")), (orders,)))
+    >>> [(edge.start, edge.end) for edge in graph.edges]
+    [('source1', 'filter1'), ('filter1', 'project1'), ('project1', 'sink1')]
+    """
+    nodes: list[Node] = []
+    edges: list[Edge] = []
+    _collect(block, nodes, edges)
+    return Topology(block.heading, tuple(nodes), tuple(edges))
+
+
+def _collect(block: Block, nodes: list[Node], edges: list[Edge]) -> str:
+    """Add the nodes and edges of a block; the name of the node that its rows come out of."""
+    before = [_collect(side, nodes, edges) for side in block.inputs]
+    for step in block.steps:
+        name = _add(step, nodes)
+        edges += [Edge(start, name) for start in before]
+        for sink in step.beside:
+            edges.append(Edge(name, _add(sink, nodes)))
+        before = [name]
+    return before[0]
+
+
+def _add(step: Step, nodes: list[Node]) -> str:
+    number = sum(node.step.kind == step.kind for node in nodes) + 1
+    nodes.append(Node(f"{step.kind}{number}", step))
+    return nodes[-1].id
+
+
+def topology_as_json(graph: Topology) -> dict[str, object]:
+    """The graph for machines."""
+    return {
+        "nodes": [
+            {
+                "id": node.id,
+                "kind": node.step.kind,
+                "title": node.step.title,
+                "facts": {label: list(lines) for label, lines in said(node.step.facts)},
+            }
+            for node in graph.nodes
+        ],
+        "edges": [{"from": edge.start, "to": edge.end} for edge in graph.edges],
+    }
+
+
+def block_as_json(block: Block) -> dict[str, object]:
+    """What the steps of a block know for machines, and the same of its inputs."""
+    found = {key: value for step in block.steps for key, value in step.data.items()}
+    inputs = [block_as_json(side) for side in block.inputs]
+    match block.called:
+        case "sides":
+            return {**found, "left": inputs[0], "right": inputs[1]}
+        case "input":
+            return {**found, "input": inputs[0]}
+        case "inputs" | "parts":
+            return {**found, block.called: inputs}
+
+
+def tree(block: Block) -> str:
+    """A block as an indented tree for people.
+
+    >>> facts = (("columns", ["id BIGINT", "t BIGINT"]), ("filter", []), ("watermark", ["t - 5"]))
+    >>> print(tree(Block("SELECT", (), (Block("stream orders", (Step("source", "orders", facts),)),))))
+    SELECT
+    └─ stream orders
+       ├─ columns    id BIGINT
+       │             t BIGINT
+       └─ watermark  t - 5
+    """
+    return "\n".join([block.heading, *_draw(block, "")])
+
+
+def _draw(block: Block, indent: str) -> Iterator[str]:
+    facts = said(block.facts)
+    width = max((len(label) for label, _ in facts), default=0)
+    rest = len(facts) + len(block.inputs)
+    for label, (first, *more) in facts:
+        rest -= 1
+        below = indent + ("│  " if rest else "   ")
+        yield f"{indent}{'├─ ' if rest else '└─ '}{label:<{width}}  {first}"
+        yield from (f"{below}{'':<{width}}  {line}" for line in more)
+    for side in block.inputs:
+        rest -= 1
+        yield f"{indent}{'├─ ' if rest else '└─ '}{side.heading}"
+        yield from _draw(side, indent + ("│  " if rest else "   "))
+
+
+def said(facts: tuple[Fact, ...]) -> list[Fact]:
+    """The facts of which there is something to say."""
+    return [(label, lines) for label, lines in facts if lines]

@@ -1,0 +1,106 @@
+"""Expressions over the rows of a table, in the process: what the kernel's evaluator knows, and a few things besides.
+
+These are fields of structs, casts of whole numbers, and event-time windows that follow one another. All else that Spark
+would compute raises `NeedsSparkError`, so that nothing is ever computed otherwise than Spark does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.duration import parse_duration
+from watersmeet.joins.condition import evaluate, holds
+from watersmeet.physical.condition import plain_condition
+from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.schema import arrow_type
+from watersmeet.testing.rows import NeedsSparkError
+
+_FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
+_WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
+
+
+def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
+    """The value of an expression for every row."""
+    plain, columns = _taken_out(expr, rows)
+    condition = plain_condition(plain)
+    if condition is None:
+        raise NeedsSparkError(expr.sql())
+    return evaluate(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+
+
+def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """For which rows a condition is true, and not unknown."""
+    plain, columns = _taken_out(expr, rows)
+    condition = plain_condition(plain)
+    if condition is None:
+        raise NeedsSparkError(expr.sql())
+    return holds(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+
+
+def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
+    """The expression with fields of structs and casts as columns of their own, and these columns."""
+    if expr.op == "column" and expr.refs[0].path:
+        return _as_column(expr, pc.struct_field(_column(rows, expr.refs[0].column), list(expr.refs[0].path)))
+    if expr.op == "other" and len(expr.refs) == 1:
+        value = _field_or_window(expr, rows)
+        return (expr, {}) if value is None else _as_column(expr, value)
+    if expr.op == "cast":
+        value = value_of(expr.args[0], rows)
+        kind = arrow_type(str(expr.value))
+        if not _casts_alike(value.type, kind):
+            raise NeedsSparkError(expr.sql())
+        return _as_column(expr, value.cast(kind))
+    parts = [_taken_out(arg, rows) for arg in expr.args]
+    columns = {name: column for _, found in parts for name, column in found.items()}
+    return replace(expr, args=tuple(part for part, _ in parts)), columns
+
+
+def _field_or_window(expr: Expr, rows: pa.Table) -> pa.Array | None:
+    """The value of ``column.field`` or ``window(column, 'length')[.field]``; None for any other text."""
+    ref = expr.refs[0]
+    before, after = expr.text[: ref.start].strip().lower(), expr.text[ref.end :]
+    found = _FIELDS.fullmatch(after) if not before else _WINDOW.fullmatch(after) if before == "window(" else None
+    if found is None or ref.path:
+        return None
+    column = _column(rows, ref.column)
+    value = column if not before else _windows(column, found["length"])
+    path = [part for part in found["path"].split(".") if part]
+    return value if value is None or not path else pc.struct_field(value, path)
+
+
+def _windows(times: pa.Array, length: str) -> pa.Array | None:
+    """The window of each time, counted from 1970 on; None where only Spark can tell: it drops rows without a time."""
+    if not pa.types.is_timestamp(times.type) or times.null_count:
+        return None
+    try:
+        size = parse_duration(length)
+    except ValueError:
+        return None
+    starts = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // size * size
+    bounds = [pa.array(bound, pa.int64()).cast(times.type) for bound in (starts, starts + size)]
+    return pa.StructArray.from_arrays(bounds, names=["start", "end"])
+
+
+def _as_column(expr: Expr, value: pa.Array) -> tuple[Expr, dict[str, Any]]:
+    ref = Reference((), 0, 0, "#", expr.sql())
+    return Expr("column", refs=(ref,), span=expr.span), {ref.column: value}
+
+
+def _casts_alike(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether Arrow casts a type as Spark does: whole numbers to wider ones and to text."""
+    if kind == other:
+        return True
+    is_wider = pa.types.is_integer(other) and pa.types.is_integer(kind) and other.bit_width >= kind.bit_width
+    return is_wider or (pa.types.is_integer(kind) and pa.types.is_string(other))
+
+
+def _column(rows: pa.Table, name: str) -> pa.Array:
+    column = rows.column(name).combine_chunks()
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,145 @@
+"""`_key` and `_value` of records: what they stand for, the formats of keys (LN-15, LN-V19), and STORE."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedView
+from watersmeet.plan.explain import render_query
+from watersmeet.plan.words import expression_in_words
+
+PLAIN = """\
+CREATE STREAM own (_key STRING, n BIGINT, m BIGINT);
+CREATE STREAM named (id BIGINT, n BIGINT) USING parquet OPTIONS (path 'x', key 'id');
+CREATE TABLE t (id BIGINT, v STRING, PRIMARY KEY (id));
+CREATE TABLE two (a BIGINT, b STRING, v STRING, PRIMARY KEY (a, b));
+"""
+INSERTED = """
+CREATE SINK files USING parquet OPTIONS (path 'x');
+CREATE SINK topic USING kafka OPTIONS (topic 'x', 'kafka.bootstrap.servers' 'y', value.format 'json');
+"""
+
+
+def record(name: str, key_format: str | None) -> str:
+    key = "" if key_format is None else f", key.format '{key_format}'"
+    return (
+        f"CREATE STREAM {name} ({name}_n BIGINT, t BIGINT, WATERMARK FOR t AS t - 0) "
+        f"USING kafka OPTIONS (subscribe '{name}', value.format 'json'{key});\n"
+    )
+
+
+def texts(parts) -> list[str]:
+    return [expression_in_words(part) for part in parts]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT STREAM _key, own._value.n FROM own", {"_key": "own._key", "n": "own.n"}),
+        ("SELECT STREAM _value FROM own", {"_value": "named_struct('n', own.n, 'm', own.m)"}),
+        ("SELECT STREAM named._key FROM named", {"_key": "named.id"}),
+        ("SELECT TABLE t._key, t._value FROM t", {"_key": "t.id", "_value": "named_struct('v', t.v)"}),
+        ("SELECT TABLE _key, _value.v FROM two", {"_key": "named_struct('a', two.a, 'b', two.b)", "v": "two.v"}),
+    ],
+)
+def test_what_a_facet_stands_for(analyzed, query, expected):
+    outputs = analyzed(f"{PLAIN} {query};").outputs
+    assert {output.name: expression_in_words(output.expr) for output in outputs} == expected
+
+
+def test_a_stream_without_a_key_has_none(refused):
+    [refusal] = refused("CREATE STREAM s (id BIGINT); SELECT STREAM _key FROM s;")
+    assert refusal.condition == "UNKNOWN_COLUMN"
+
+
+@pytest.mark.parametrize(
+    ("key_format", "type_"),
+    [(None, "STRING"), ("string", "STRING"), ("int", "INT"), ("LONG", "BIGINT"), ("double", "DOUBLE"),
+     ("bytes", "BINARY")],
+)  # fmt: skip
+def test_the_key_of_a_record_is_a_column_that_star_leaves_out(analyzed, key_format, type_):
+    query = analyzed(f"{record('a', key_format)} SELECT STREAM *, _key AS k FROM a;")
+    assert [output.name for output in query.outputs] == ["a_n", "t", "k"]
+    field = query.relation.source.field("_key")
+    assert (field.type, field.hidden) == (type_, True)
+
+
+def test_what_else_is_the_key_goes_before_that_of_the_record(analyzed):
+    options = "USING kafka OPTIONS (subscribe 'a', value.format 'json')"
+    query = analyzed(f"CREATE TABLE a (id BIGINT, v STRING, PRIMARY KEY (id)) {options}; SELECT TABLE _key FROM a;")
+    assert texts([query.outputs[0].expr]) == ["a.id"]
+
+
+@pytest.mark.parametrize("on", ["", "ON a._key = b._key", "ON b._key = a._key AND a.a_n < b.b_n"])
+@pytest.mark.parametrize(
+    ("left", "right", "accepted"),
+    [
+        ("int", "int", True),
+        (None, "string", True),
+        ("int", "long", False),
+        ("int", "avro", False),
+        (None, "int", False),
+    ],
+)
+def test_keys_of_different_formats_are_not_compared(analyzed, refused, left, right, accepted, on):
+    sql = f"{record('a', left)}{record('b', right)} SELECT STREAM a_n, b_n FROM a JOIN b WITHIN 5 {on};"
+    if accepted:
+        assert isinstance(analyzed(sql).relation, AnalyzedJoin)
+        return
+    [refusal] = refused(sql)
+    assert refusal.condition == "KEY_FORMATS_DIFFER"
+    assert "STORE KEY AS" in refusal.hint
+
+
+def test_a_cast_compares_what_formats_do_not(analyzed):
+    on = "CAST(a._key AS BIGINT) = b._key"
+    sql = f"{record('a', 'int')}{record('b', 'long')} SELECT STREAM a_n FROM a JOIN b WITHIN 5 ON {on};"
+    assert texts(analyzed(sql).key) == ["CAST(a._key AS BIGINT)"]
+
+
+def test_a_view_has_the_format_of_the_key_that_it_passes_on(refused):
+    view = "CREATE VIEW v AS SELECT STREAM b_n + 1 AS m, t FROM b;"
+    sql = f"{record('a', 'int')}{record('b', 'long')}{view} SELECT STREAM a_n FROM a JOIN v WITHIN 5;"
+    assert [refusal.condition for refusal in refused(sql)] == ["KEY_FORMATS_DIFFER"]
+
+
+def test_a_view_stores_its_key_in_another_format(analyzed):
+    view = "CREATE VIEW v AS SELECT STREAM * FROM b STORE KEY AS int;"
+    query = analyzed(f"{record('a', 'int')}{record('b', 'long')}{view} SELECT STREAM a_n FROM a JOIN v WITHIN 5;")
+    stored = query.relation.right
+    assert isinstance(stored, AnalyzedView)
+    assert texts(stored.query.key) == ["CAST(b._key AS INT)"]
+    assert texts(query.key) == ["a._key"]
+
+
+@pytest.mark.parametrize(
+    ("store", "query", "key"),
+    [
+        ("KEY AS string", "SELECT STREAM n FROM named", "CAST(named.id AS STRING)"),
+        ("KEY AS bytes VALUE AS json", "SELECT STREAM n AS _key FROM own", "CAST(own.n AS BINARY)"),
+        ("KEY AS json", "SELECT STREAM n FROM own GROUP BY n, m", "to_json(named_struct('n', own.n, 'm', own.m))"),
+        ("VALUE AS json", "SELECT STREAM n FROM named", "named.id"),
+    ],
+)
+def test_how_the_key_of_a_result_is_stored(analyzed, store, query, key):
+    query = analyzed(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
+    assert texts(query.key) == [key]
+    assert key in render_query(query)
+    assert [expression_in_words(o.expr) for o in query.outputs if o.name == "_key"] in ([], [key])
+
+
+@pytest.mark.parametrize(
+    ("sink", "store", "query", "what"),
+    [
+        ("files", "KEY AS avro", "SELECT STREAM n FROM own", "STORE KEY AS avro"),
+        ("files", "VALUE AS avro", "SELECT STREAM n FROM own", "STORE VALUE AS avro"),
+        ("files", "KEY AS int", "SELECT STREAM n FROM own GROUP BY n, m", "of a key of 2 columns"),
+        ("files", "KEY AS int", "SELECT STREAM a.v FROM keyless AS a", "of a result without a key"),
+        ("topic", "KEY AS long", "SELECT STREAM n FROM own", "STORE KEY AS long into Kafka"),
+    ],
+)
+def test_formats_that_are_refused(refused, sink, store, query, what):
+    keyless = "CREATE STREAM keyless (v STRING);"
+    [refusal] = refused(f"{PLAIN}{INSERTED}{keyless} INSERT INTO {sink} {query} STORE {store};")
+    assert refusal.condition == "UNSUPPORTED_STATEMENT"
+    assert what in refusal.message

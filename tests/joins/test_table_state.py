@@ -1,0 +1,214 @@
+"""A table in one shard holds the sum of its changes, however they were cut, merged and restarted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.joins.table_strategies import TINY
+from tests.joins.test_properties import forget_decoded_runs
+
+from watersmeet.joins.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.table_rows import TableLayout, TableRows
+from watersmeet.joins.table_state import Sizes, TableState, chunked, groups, upserted
+from watersmeet.testing import MemoryStore
+
+LAYOUT = TableLayout(("k", "v"), "k")
+quick = settings(derandomize=True, max_examples=examples(40), deadline=None, database=None)
+
+Change = tuple[int, str, int]
+histories = st.lists(
+    st.lists(st.tuples(st.integers(0, 7), st.sampled_from("ab"), st.sampled_from([1, 1, -1, 2])), max_size=9),
+    max_size=8,
+)
+
+
+def changes(rows: list[Change]) -> TableRows:
+    keys, values, weights = ([row[i] for row in rows] for i in range(3))
+    return LAYOUT.rows(pa.table({"k": pa.array(keys, pa.int64()), "v": values, WEIGHT: pa.array(weights, pa.int64())}))
+
+
+def bag(rows: TableRows) -> dict[tuple[int, str], int]:
+    found: dict[tuple[int, str], int] = {}
+    for row, weight in zip(rows.table.to_pylist(), rows.weights.tolist(), strict=True):
+        assert (row["k"], row["v"]) not in found and weight != 0
+        found[row["k"], row["v"]] = weight
+    assert bool((np.diff(rows.codes) >= 0).all())
+    return found
+
+
+def whole(state: TableState) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    for block in state.blocks():
+        part = bag(block)
+        assert not part.keys() & found.keys()
+        found |= part
+    return found
+
+
+@quick
+@given(histories, st.lists(st.integers(-1, 9), unique=True))
+def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: list[int]) -> None:
+    store, expected = MemoryStore(), Counter[tuple[int, str]]()
+    codes = np.array(sorted(asked), np.int64)
+    for batch in batches:
+        state = TableState(store, "t", LAYOUT, TINY)
+        state.apply(changes(batch))
+        for key, value, weight in batch:
+            expected[key, value] += weight
+        there = {row: n for row, n in expected.items() if n}
+        assert whole(state) == there
+        assert bag(state.matching(codes)) == {row: n for row, n in there.items() if row[0] in asked}
+        for code, count in zip(codes, state.counts(codes), strict=True):
+            assert count >= sum(row[0] == code for row in there)
+        state.save()
+        store = store.restarted()
+        forget_decoded_runs()
+        assert whole(TableState(store, "t", LAYOUT, TINY)) == there
+        assert len(state) >= len(there)
+
+
+@quick
+@given(histories)
+def test_few_runs_and_little_that_cancels_out_stay(batches: list[list[Change]]) -> None:
+    state = TableState(MemoryStore(), "t", LAYOUT, TINY)
+    for batch in batches:
+        state.apply(changes(batch))
+        state.save()
+        rows = [sum(entry.rows for entry in run) for run in state.runs]
+        assert not rows or sum(rows) - max(rows) < max(*rows, TINY.smallest_tier)
+    state.compact()
+    state.save()
+    assert len(state) == len(whole(state))
+    assert all(entry.rows <= TINY.block for run in state.runs for entry in run)
+
+
+def test_what_is_replaced_leaves_the_store() -> None:
+    store = MemoryStore()
+    for sign in (1, -1) * 20:
+        state = TableState(store, "t", LAYOUT, TINY)
+        state.apply(changes([(k, "a", sign) for k in range(10)]))
+        state.save()
+        listed = {f"run/{entry.name}" for run in state.runs for entry in run}
+        assert {name for name in store._values if name.startswith("run/")} == listed
+    assert len(state) == 0
+
+
+@quick
+@given(st.lists(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("ab"), st.booleans()), max_size=6), max_size=6))
+def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) -> None:
+    store, expected = MemoryStore(), dict[int, str]()
+    for batch in batches:
+        state = TableState(store, "t", LAYOUT, TINY)
+        before = dict(expected)
+        for key, value, stays in batch:
+            expected |= {key: value}
+            if not stays:
+                del expected[key]
+        table = pa.table(
+            {
+                "k": pa.array([key for key, _, _ in batch], pa.int64()),
+                "v": pa.array([value if stays else None for _, value, stays in batch], pa.string()),
+                OP: pa.array([1 if stays else -1 for _, _, stays in batch], pa.int8()),
+                POSITION: pa.array(range(len(batch)), pa.int64()),
+            }
+        )
+        found = upserted(state, table.take(pa.array(range(len(batch))[::-1], pa.int64())), ["k"])
+        delta = Counter(expected.items())
+        delta.subtract(before.items())
+        assert bag(found) == {row: n for row, n in delta.items() if n}
+        state.apply(found)
+        state.save()
+        assert whole(state) == dict.fromkeys(expected.items(), 1)
+
+
+def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
+    class Counting(MemoryStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.read: list[str] = []
+
+        def get(self, name: str) -> bytes | None:
+            self.read.append(name)
+            return super().get(name)
+
+    store, sizes = Counting(), Sizes(block=100)
+    state = TableState(store, "t", LAYOUT, sizes)
+    state.apply(changes([(k, "a", 1) for k in range(1_000)]))
+    state.save()
+    forget_decoded_runs()
+    store.read.clear()
+    state = TableState(store, "t", LAYOUT, sizes)
+    assert len(state.matching(np.array([150, 151, 950, 5_000]))) == 3
+    assert len(store.read) == 3
+    assert len(state.matching(np.array([], np.int64))) == 0
+    assert len(store.read) == 3
+
+
+def test_an_unchanged_table_writes_nothing() -> None:
+    store = MemoryStore()
+    state = TableState(store, "t", LAYOUT)
+    state.apply(LAYOUT.consolidated(changes([(1, "a", 1), (1, "a", -1)])))
+    state.save()
+    assert store._values == {} and state.written == 0
+
+
+def test_sums_stay_beside_their_rows_through_merges() -> None:
+    store = MemoryStore()
+    for batch in range(12):
+        state = TableState(store, "t", LAYOUT, TINY, summed=True)
+        for entry, rows in state.stored():
+            assert rows.sums is not None
+            state.put_sums(entry, rows.sums + 1)
+        new = changes([(k, "ab"[batch % 2], 1) for k in range(5)])
+        # A row that is there already has the same number beside it.
+        known = {r: s for b in TableState(store, "t", LAYOUT, TINY, summed=True).blocks() for r, s in sums(b)}
+        found = [known.get((row["k"], row["v"]), -1) + 1 for row in new.table.to_pylist()]
+        state.apply(TableRows(new.table, new.codes, new.weights, np.array(found)))
+        state.save()
+        store = store.restarted()
+        forget_decoded_runs()
+    state = TableState(store, "t", LAYOUT, TINY, summed=True)
+    assert {r: s for b in state.blocks() for r, s in sums(b)} == {
+        (k, v): 11 - i for k in range(5) for i, v in enumerate("ab")
+    }
+
+
+def sums(rows: TableRows) -> list[tuple[tuple[int, str], int]]:
+    assert rows.sums is not None
+    return [((r["k"], r["v"]), s) for r, s in zip(rows.table.to_pylist(), rows.sums.tolist(), strict=True)]
+
+
+def test_a_lost_block_is_an_error() -> None:
+    store = MemoryStore()
+    state = TableState(store, "t", LAYOUT)
+    state.apply(changes([(1, "a", 1)]))
+    state.save()
+    for name in [name for name in store._values if name.startswith("run/")]:
+        store.remove(name)
+    forget_decoded_runs()
+    with pytest.raises(RuntimeError, match="has no run"):
+        TableState(store, "t", LAYOUT).matching(np.array([1]))
+
+
+def test_runs_are_merged_by_size() -> None:
+    sizes = Sizes(merge_at=4, smallest_tier=10)
+    assert groups([], sizes) == groups([5], sizes) == groups([1_000, 5, 5], sizes) == []
+    assert groups([1_000, 5, 5, 5, 5], sizes) == [[1, 2, 3, 4]]
+    assert groups([5, 1_000, 5, 30, 5, 30, 5, 30], sizes) == [[3, 5, 7, 0, 2, 4, 6]]
+    assert groups([100, 50, 50], sizes) == [[0, 1, 2]]
+
+
+@quick
+@given(st.lists(st.integers(0, 9)), st.integers(1, 10))
+def test_codes_are_taken_in_stretches(counts: list[int], size: int) -> None:
+    codes = np.arange(len(counts))
+    parts = list(chunked(codes, np.array(counts, np.int64), size))
+    assert [code for part in parts for code in part] == codes.tolist()
+    assert all(sum(counts[code] for code in part[:-1]) < max(1, size) * 2 for part in parts)

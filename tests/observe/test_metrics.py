@@ -1,0 +1,228 @@
+"""The metrics of operators: what they mean, how Prometheus reads them, and where."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from typer.testing import CliRunner
+
+from watersmeet.cli.app import app
+from watersmeet.cli.init import init_project
+from watersmeet.errors import WatersmeetError
+from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.observe.endpoint import served
+from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, busy
+from watersmeet.observe.progress import Progress, progress_of
+from watersmeet.observe.prometheus import Metrics
+
+GOLDEN = Path(__file__).parent / "metrics.txt"
+
+OPERATORS = {
+    "a and b": OperatorNumbers(
+        kind="interval",
+        busy=0.5,
+        backpressure=0.25,
+        events=4,
+        events_processed=7,
+        matched=3,
+        padded=1,
+        late=2,
+        state_rows=5,
+        written=6,
+        seconds=0.75,
+        shards=2,
+    ),
+    'a+b and "c\\d"': OperatorNumbers(kind="merge", events=2, events_processed=4, seconds=0.125, shards=2),
+}
+FIRST = Progress(
+    "joined",
+    7,
+    rows_in=11,
+    rows_out=2,
+    padded=1,
+    late=2,
+    state_rows=5,
+    seconds=1.5,
+    operators=OPERATORS,
+    marks={"a.t": 1_700_000_000_500_000, "b.t": END_OF_INPUT, "c.n": 42},
+    temporal=frozenset({"a.t", "b.t"}),
+    backpressure=0.25,
+)
+SECOND = replace(FIRST, batch=8, seconds=0.5, state_rows=3, backpressure=0.0)
+
+SAMPLE = re.compile(r'([a-z_:]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\+Inf|-?[0-9.]+(?:e[+-]?\d+)?)')
+REPORTED: dict[str, Any] = {
+    "batchId": 3,
+    "durationMs": {"triggerExecution": 2000},
+    "sources": [{"numInputRows": 40, "inputRowsPerSecond": 40.05, "endOffset": '{"p": 1}', "latestOffset": "null"}],
+    "observedMetrics": {
+        "watersmeet": {"rows": 6},
+        "watersmeet:a and b": {
+            "rows_left": 30,
+            "rows_right": 10,
+            "emitted": 8,
+            "seconds": 3.0,
+            "shards": 4,
+            "operator": "interval",
+            "padded_left": 2,
+            "padded_right": None,
+            "watermarks": '{"a.t": 5}',
+        },
+        "watersmeet:the groups of a": {"rows_1": 8, "emitted": 5, "seconds": 0.5, "shards": 1, "operator": "group"},
+    },
+}
+
+
+def taken(*batches: Progress) -> Metrics:
+    metrics = Metrics()
+    for progress in batches:
+        metrics.take(progress)
+    return metrics
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """The samples of a text, as a reader of the format finds them: families whole, help and type first, none twice."""
+    found: dict[tuple[str, str], float] = {}
+    family, done = "", set[str]()
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            done.add(family)
+            family = line.split()[2]
+            assert family not in done
+            continue
+        if line.startswith("# TYPE "):
+            assert line.split()[2:] == [family, "counter" if family.endswith("_total") else "gauge"]
+            continue
+        matched = SAMPLE.fullmatch(line)
+        assert matched is not None, line
+        assert matched[1] == family and (matched[1], matched[2]) not in found
+        found[matched[1], matched[2]] = float(matched[3])
+    assert text.endswith("\n")
+    return found
+
+
+def test_the_text_is_what_prometheus_reads() -> None:
+    """Write the golden file anew with UPDATE_GOLDEN=1 in the environment, and read the difference."""
+    metrics = taken(FIRST, SECOND)
+    metrics.fail("not\nstarted")
+    text = metrics.text()
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert text == GOLDEN.read_text()
+    assert samples(text)
+
+
+def test_counters_add_up_and_gauges_tell_of_the_latest_batch() -> None:
+    found = samples(taken(FIRST, SECOND).text())
+    operator = 'query="joined",operator="a and b",kind="interval"'
+    assert found["watersmeet_operator_events_total", operator] == 8
+    assert found["watersmeet_operator_events_processed_total", operator] == 14
+    assert found["watersmeet_operator_busy_seconds_total", operator] == 1.5
+    assert found["watersmeet_operator_busy", operator] == 0.5
+    query = 'query="joined"'
+    assert found["watersmeet_query_batch", query] == 8
+    assert found["watersmeet_query_batch_seconds", query] == 0.5
+    assert found["watersmeet_query_batch_seconds_total", query] == 2
+    assert found["watersmeet_query_state_rows", query] == 3
+    assert found["watersmeet_query_backpressure", query] == 0
+    assert found["watersmeet_watermark_seconds", f'{query},column="b.t"'] == float("inf")
+    assert found["watersmeet_watermark", f'{query},column="c.n"'] == 42
+
+
+def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_back() -> None:
+    metrics = taken(FIRST, replace(FIRST, query="other", operators={"x": OperatorNumbers(kind="lookup")}))
+    metrics.fail("joined")
+    health = {k: v for k, v in samples(metrics.text()).items() if k[0] == "watersmeet_operator_health"}
+    assert [*health.values()] == [0, 0, 1] and not metrics.is_healthy
+    metrics.take(SECOND)
+    assert metrics.is_healthy and metrics.queries["joined"].operators["a and b"].health == 1
+
+
+def test_the_progress_has_the_numbers_of_each_operator() -> None:
+    progress = progress_of("joined", REPORTED, frozenset({"a.t", "unknown.t"}), cores=2)
+    assert (progress.rows_in, progress.rows_out, progress.padded) == (48, 6, 2)
+    join, group = progress.operators.values()
+    assert [*progress.operators] == ["a and b", "the groups of a"]
+    assert (join.kind, join.events, join.events_processed, join.padded) == ("interval", 8, 40, 2)
+    # Four shards on two cores may compute four seconds in a batch of two; one shard no more than two.
+    assert (join.busy, group.busy) == (0.75, 0.25)
+    assert progress_of("joined", REPORTED, frozenset()).operators["a and b"].busy == 0.375
+    assert (join.backpressure, group.backpressure, progress.backpressure) == (0.5, 0.5, 0.5)
+    assert (progress.marks, progress.temporal) == ({"a.t": 5}, {"a.t"})
+
+
+@pytest.mark.parametrize(
+    ("end", "latest", "expected"),
+    [
+        ('{"t": {"0": 5, "1": 7}}', '{"t": {"1": 7, "0": 5}}', 0),
+        ('{"t": {"0": 5}}', '{"t": {"0": 6}}', 1),
+        ("5", "null", 0),
+        ("not JSON", "more", 1),
+        ({"t": 5}, None, 0),
+    ],
+)
+def test_a_source_that_has_more_waiting_is_backpressure(end: Any, latest: Any, expected: float) -> None:
+    source = {"endOffset": end, "latestOffset": latest, "numInputRows": 5, "inputRowsPerSecond": float("nan")}
+    assert backpressure_of({"durationMs": {"triggerExecution": 100}, "sources": [source]}) == expected
+
+
+@settings(max_examples=examples(60))
+@given(st.integers(0, 10**6), st.integers(1, 100_000), st.integers(1, 100_000))
+def test_rounded_rates_are_no_backpressure(rows: int, interval: int, took: int) -> None:
+    """Spark rounds: a batch that took no longer than its rows took to come has none, and no batch has more than all."""
+    source = {"numInputRows": rows, "inputRowsPerSecond": round(rows / interval * 1000, 1)}
+    found = backpressure_of({"durationMs": {"triggerExecution": took}, "sources": [source]})
+    exact = max(0.0, 1 - interval / took)
+    assert 0 <= found <= exact + 0.0001
+    if rows / interval * 1000 > 1000:
+        assert found == pytest.approx(exact, abs=0.001)
+
+
+@settings(max_examples=examples(30))
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(0, 1000))
+def test_busy_is_a_share(computed: float, seconds: float, at_once: int) -> None:
+    assert 0 <= busy(computed, seconds, at_once) <= 1
+
+
+def test_the_endpoint_answers() -> None:
+    metrics = taken(FIRST)
+    with served(metrics, 0) as address:
+        with urlopen(f"{address}/metrics") as answer:
+            assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+            assert answer.read().decode() == metrics.text()
+        with urlopen(f"{address}/health") as answer:
+            assert answer.read() == b'{"status": "healthy", "queries": {"joined": 1}}\n'
+        metrics.fail("joined")
+        with pytest.raises(HTTPError) as failed:
+            urlopen(f"{address}/health")
+        assert (failed.value.code, failed.value.read()) == (503, b'{"status": "failed", "queries": {"joined": 0}}\n')
+        with pytest.raises(HTTPError) as unknown:
+            urlopen(f"{address}/other")
+        assert unknown.value.code == 404
+
+
+def test_an_address_that_cannot_be_had_is_refused_with_a_hint(tmp_path: Path) -> None:
+    init_project(tmp_path / "shop")
+    with socket.socket() as taken_by:
+        taken_by.bind(("127.0.0.1", 0))
+        taken_by.listen()
+        port = taken_by.getsockname()[1]
+        said = CliRunner().invoke(app, ["run", str(tmp_path / "shop"), "--metrics-port", str(port)])
+    assert said.exit_code != 0 and "METRICS_ADDRESS" in said.stderr
+    assert f"127.0.0.1:{port}" in said.stderr and "--metrics-port" in said.stderr
+    assert not (tmp_path / "shop" / "storage").exists(), "nothing was started"
+    for port, host, hint in ((9464, "192.0.2.1", "--metrics-host"), (70_000, "127.0.0.1", "--metrics-port 9464")):
+        with pytest.raises(WatersmeetError) as caught, served(Metrics(), port, host):
+            pass
+        assert hint in str(caught.value)

@@ -1,0 +1,144 @@
+"""Drawings: valid SVG that needs nothing else, boxes apart from each other, text inside its box."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from itertools import combinations, pairwise
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from fontTools.ttLib import TTFont
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from watersmeet.analyze import analyze
+from watersmeet.language import read_script
+from watersmeet.physical import plan_query
+from watersmeet.physical.explain import topology_of
+from watersmeet.plan.explain_asked import asked_topologies
+from watersmeet.plan.svg import card_of, draw
+from watersmeet.plan.svg_layout import Place, layout
+from watersmeet.plan.svg_text import broken, text_width
+from watersmeet.plan.topology import Block, Edge, Node, Step, Topology, topology
+
+SCRIPTS = [*sorted((Path(__file__).parent / "golden").glob("*.sql"))]
+SVG = "{http://www.w3.org/2000/svg}"
+
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A drawing is looked at rather than made smaller, which takes minutes."""
+
+words = st.text(st.characters(codec="utf-8"), max_size=40)
+facts = st.lists(st.tuples(st.sampled_from(["keys", "why", "columns"]), st.lists(words, max_size=3)), max_size=2)
+
+
+@st.composite
+def blocks(draw_: st.DrawFn, depth: int = 2) -> Block:
+    inputs = draw_(st.lists(blocks(depth - 1), max_size=3)) if depth else []
+    kinds = st.sampled_from(["filter", "repartition", "project"]) if inputs else st.just("source")
+    steps = draw_(st.lists(st.builds(Step, kinds, words, facts.map(tuple)), min_size=1, max_size=2))
+    beside = draw_(st.lists(st.builds(Step, st.just("sink"), words), max_size=2))
+    first = Step("join" if inputs else "source", draw_(words), draw_(facts.map(tuple)), beside=tuple(beside))
+    return Block(draw_(words), (first, *steps), tuple(inputs))
+
+
+def graphs_of(path: Path) -> list[Topology]:
+    script = read_script(path.read_text("utf-8"), path.name)
+    return [*(topology_of(query, plan_query(query)) for query in analyze(script)), *asked_topologies(script)]
+
+
+def check(graphs: list[Topology]) -> None:
+    text = draw(graphs)
+    root = ElementTree.fromstring(text)
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    boxes = [_checked(group) for group in root.iter(f"{SVG}g")]
+    assert len(boxes) == sum(len(graph.nodes) for graph in graphs)
+    assert all(box.x >= 0 and box.y >= 0 for box in boxes)
+    # Sizes are rounded to whole pixels, places to tenths.
+    assert all(box.x + box.width <= width + 1 and box.y + box.height <= height + 1 for box in boxes)
+    assert not [pair for pair in combinations(boxes, 2) if _overlap(*pair)]
+    assert len(list(root.iter(f"{SVG}path"))) == 1 + sum(len(graph.edges) for graph in graphs)
+
+
+def _checked(group: ElementTree.Element) -> Place:
+    """The box of a node, after a look whether its lines are inside and below each other."""
+    rect = next(one for one in group.iter(f"{SVG}rect") if one.attrib["class"] == "box")
+    box = Place(*(float(rect.attrib[name]) for name in ("x", "y", "width", "height")))
+    lines = list(group.iter(f"{SVG}text"))
+    for line in lines:
+        x, y, size = (float(line.attrib[name]) for name in ("x", "y", "font-size"))
+        assert box.x < x and x + text_width(line.text or "", size) <= box.x + box.width
+        assert box.y <= y - size and y < box.y + box.height
+    tops = [(float(line.attrib["y"]), float(line.attrib["font-size"])) for line in lines]
+    assert all(later - size >= earlier for (earlier, _), (later, size) in pairwise(tops))
+    return box
+
+
+def _overlap(a: Place, b: Place) -> bool:
+    return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_queries_are_drawn(path: Path) -> None:
+    check(graphs_of(path))
+
+
+@settings(max_examples=examples(20), deadline=None, phases=UNSHRUNK)
+@given(st.lists(blocks(), min_size=1, max_size=2))
+def test_whatever_can_be_described_can_be_drawn(described: list[Block]) -> None:
+    check([topology(block) for block in described])
+
+
+@settings(max_examples=examples(20), deadline=None, phases=UNSHRUNK)
+@given(blocks())
+def test_no_edge_passes_a_box(block: Block) -> None:
+    graph = topology(block)
+    places = layout(graph, {node.id: card_of(node).size for node in graph.nodes})
+    for edge in graph.edges:
+        left, right = places[edge.start].x + places[edge.start].width, places[edge.end].x
+        assert left < right
+        # The way from one box to the next is the gap between two columns, and whatever is wider in the first of them.
+        columns = {place.x for place in places.values() if places[edge.start].x < place.x < right}
+        assert not columns
+
+
+def test_a_drawing_needs_nothing_else() -> None:
+    text = draw(graphs_of(SCRIPTS[0]))
+    assert "prefers-color-scheme: dark" in text
+    assert not any(word in text for word in ("<script", "@import", "url(http", "href", "@font-face"))
+
+
+def test_names_cannot_break_out_of_the_drawing() -> None:
+    node = Node("source1", Step("source", '</text><script>alert("x")</script>\x00'))
+    text = draw([Topology("<&>", (node,), ())])
+    assert "<script" not in text
+    assert ElementTree.fromstring(text).find(f".//{SVG}script") is None
+
+
+def test_what_has_an_output_of_its_own_stands_below_the_result() -> None:
+    late = Step("sink", "late rows")
+    nodes = (Node("join1", Step("join", beside=(late,))), Node("sink1", late), Node("project1", Step("project")))
+    graph = Topology("", nodes, (Edge("join1", "sink1"), Edge("join1", "project1")))
+    places = layout(graph, {node.id: (80.0, 40.0) for node in nodes})
+    assert places["sink1"].x == places["project1"].x
+    assert places["sink1"].y > places["project1"].y
+    assert places["project1"].middle == places["join1"].middle
+
+
+def test_the_widths_are_those_of_the_widest_font() -> None:
+    # matplotlib brings the font along; importing it would take longer than all other tests here.
+    matplotlib = find_spec("matplotlib")
+    assert matplotlib is not None and matplotlib.origin is not None
+    font = TTFont(Path(matplotlib.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf")
+    names, widths, unit = font.getBestCmap(), font["hmtx"], font["head"].unitsPerEm
+    for place in range(32, 127):
+        assert abs(text_width(chr(place), 1000) - widths[names[place]][0] * 1000 / unit) <= 1
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(words, st.floats(20, 200))
+def test_broken_lines_fit_and_hold_the_whole_text(text: str, most: float) -> None:
+    lines = broken(text, 10, most)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert all(text_width(line, 10) <= most for line in lines)

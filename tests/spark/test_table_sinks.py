@@ -1,0 +1,346 @@
+"""Tables into sinks: changelogs, snapshots, Postgres and Kafka, with batches that are repeated and runs that crash."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.spark.run import run_script
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.postgres import Postgres
+    from watersmeet.spark.snapshots import Snapshot
+
+pytestmark = pytest.mark.spark
+
+Change = tuple[int | None, str | None, str]
+"""An id, a name, and whether the row comes or goes."""
+
+
+def changes(spark: SparkSession, *rows: Change) -> DataFrame:
+    return spark.createDataFrame([*rows], "id INT, name STRING, _change STRING")
+
+
+def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str | None]]:
+    """The table after batches of changes."""
+    table = Counter[tuple[int | None, str | None]]()
+    for id_, name, sign in (change for batch in batches for change in batch):
+        table[id_, name] += 1 if sign == "+" else -1
+    return +table
+
+
+# Changes put together
+
+
+def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
+    from watersmeet.spark.table_sinks import logged
+
+    rows = [
+        (1, {"a": 1}, "x", "+"), (1, {"a": 1}, "x", "-"),
+        (2, {"a": 1}, "x", "+"), (2, {"a": 2}, "x", "-"),
+        (3, None, "x", "-"), (3, None, "x", "-"), (3, None, "x", "+"),
+        (4, None, "x", "+"), (4, None, "x", "+"),
+        (5, None, "x", "-"), (5, None, "X", "+"),
+    ]  # fmt: skip
+    schema = "id INT, m MAP<STRING, INT>, word STRING COLLATE UTF8_LCASE, _change STRING"
+    found = logged(spark.createDataFrame(rows, schema))
+    assert found.columns == ["id", "m", "word", "_change"]
+    assert Counter((r.id, json.dumps(r.m), r.word, r["_change"]) for r in found.collect()) == Counter({
+        (2, '{"a": 1}', "x", "+"): 1, (2, '{"a": 2}', "x", "-"): 1, (3, "null", "x", "-"): 1,
+        (4, "null", "x", "+"): 2, (5, "null", "x", "-"): 1, (5, "null", "X", "+"): 1,
+    })  # fmt: skip
+
+
+def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
+    from watersmeet.spark.table_sinks import Target, writer_of
+
+    sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
+    write = writer_of(Target(sink, "log", tmp_path / "checkpoint", "log"))
+    write(changes(spark, (1, "a", "+"), (2, "b", "+"), (2, "b", "-")), 0)
+    write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
+    write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
+    write(changes(spark, (7, "x", "+"), (7, "x", "-")), 2)
+    found = spark.read.parquet(str(tmp_path / "log")).select("id", "name", "_change", "_batch")
+    assert sorted(map(tuple, found.collect())) == [(1, "a", "+", 0), (1, "a", "-", 1), (1, "b", "+", 1)]
+    assert not (tmp_path / "log" / "_batch=2").exists()
+
+
+# Snapshots
+
+
+def snapshot(folder: Path, format_: str = "parquet") -> Snapshot:
+    from watersmeet.spark.snapshots import Snapshot
+
+    return Snapshot(folder, format_, {})
+
+
+def test_a_snapshot_holds_the_table_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    one = snapshot(tmp_path / "table")
+    batches: list[list[Change]] = [
+        [(1, "a", "+"), (2, "b", "+"), (2, "b", "+"), (None, None, "+")],
+        [(1, "a", "-"), (1, "c", "+"), (2, "b", "-")],
+        [],
+        [(None, None, "-"), (3, "d", "+")],
+    ]
+    for number, batch in enumerate(batches):
+        for _ in range(2 if number == 1 else 1):
+            one.write(changes(spark, *batch), number, "run")
+        found = spark.read.parquet(str(tmp_path / "table" / "current"))
+        assert Counter(map(tuple, found.collect())) == folded(batches[: number + 1]), number
+    assert sorted(p.name for p in (tmp_path / "table").glob("_version-*")) == ["_version-1-run", "_version-3-run"]
+
+
+def test_another_run_begins_its_snapshot_anew(spark: SparkSession, tmp_path: Path) -> None:
+    one = snapshot(tmp_path / "table")
+    one.write(changes(spark, (1, "a", "+")), 5, "first")
+    one.write(changes(spark, (2, "b", "+")), 0, "second")
+    assert [*map(tuple, spark.read.parquet(str(tmp_path / "table" / "current")).collect())] == [(2, "b")]
+
+
+def test_a_text_format_loses_nothing_of_a_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    one, moment = snapshot(tmp_path / "table", "json"), datetime(2024, 5, 6, 7, 8, 9, 123456)
+    schema = "id INT, at TIMESTAMP_NTZ, m MAP<STRING, INT>, _change STRING"
+    row = (1, moment, {"a": 1})
+    one.write(spark.createDataFrame([(*row, "+"), (2, moment, None, "+")], schema), 0, "run")
+    one.write(spark.createDataFrame([(*row, "-")], schema), 1, "run")
+    [line] = [text for f in (tmp_path / "table/current").glob("*.json") for text in f.read_text().splitlines()]
+    assert json.loads(line)["id"] == 2
+
+
+def test_a_snapshot_cannot_take_back_what_it_does_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    one = snapshot(tmp_path / "table")
+    one.write(changes(spark, (1, "a", "+")), 0, "run")
+    with pytest.raises(Exception, match="WRONG_CHANGE"):
+        one.write(changes(spark, (2, "b", "-")), 1, "run")
+    assert [*map(tuple, spark.read.parquet(str(tmp_path / "table" / "current")).collect())] == [(1, "a")]
+
+
+# Postgres
+
+
+def table_in(address: str, key: tuple[str, ...] = ("id",), **options: str) -> Postgres:
+    from watersmeet.spark.postgres import Postgres
+
+    name = f"t{uuid4().hex}"
+    return Postgres(Sink("pg", "postgres", {"url": address, "table": name, **options}), "query", key)
+
+
+def rows_in(one: Postgres) -> list[tuple[Any, ...]]:
+    with one.connect() as connection:
+        return sorted(connection.execute(f"SELECT * FROM {one.table}").fetchall(), key=repr)  # type: ignore[arg-type]
+
+
+def test_rows_are_put_in_replaced_and_deleted_by_key(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres)
+    batches: list[list[Change]] = [
+        [(1, "a", "+"), (2, "b", "+"), (None, "n", "+")],
+        [(1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, None, "+")],
+        [(None, "n", "-"), (3, None, "-"), (3, "c", "+"), (4, "d", "+"), (4, "d", "-")],
+        [],
+    ]
+    for number, batch in enumerate(batches):
+        one.write(changes(spark, *batch), number, "run")
+        assert rows_in(one) == sorted(folded(batches[: number + 1]), key=repr)
+
+
+def test_a_repeated_batch_is_written_once(spark: SparkSession, postgres: str) -> None:
+    one, stream = table_in(postgres), table_in(postgres, ())
+    rows = spark.createDataFrame([(1, "a"), (1, "a")], "id INT, name STRING")
+    for _ in range(2):
+        one.write(changes(spark, (1, "a", "+")), 0, "run")
+        stream.write(rows, 0, "run")
+    one.write(changes(spark, (1, "a", "-")), 1, "run")
+    one.write(changes(spark, (1, "a", "+")), 0, "run")
+    stream.write(rows, 1, "run")
+    assert rows_in(one) == []
+    assert rows_in(stream) == [(1, "a")] * 4
+
+
+def test_a_crash_before_the_commit_leaves_nothing_behind(
+    spark: SparkSession, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = table_in(postgres)
+    one.write(changes(spark, (1, "a", "+"), (2, "b", "+")), 0, "run")
+    batch = changes(spark, (1, "a", "-"), (2, "b", "-"), (2, "B", "+"), (3, "c", "+"))
+
+    def crash(connection: psycopg.Connection[Any]) -> None:
+        # All statements of the batch have run; the server loses the client before it hears COMMIT.
+        connection.close()
+        raise ConnectionError("the machine went down")
+
+    with monkeypatch.context() as patched, pytest.raises(ConnectionError):
+        patched.setattr(psycopg.Connection, "commit", crash)
+        one.write(batch, 1, "run")
+    assert rows_in(one) == [(1, "a"), (2, "b")]
+    one.write(batch, 1, "run")
+    assert rows_in(one) == [(2, "B"), (3, "c")]
+
+
+def test_every_type_arrives(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            """SELECT 1 AS id, true AS b, 7Y AS t, 8S AS s, 9L AS l, CAST(1.5 AS FLOAT) AS f, double('NaN') AS d,
+            1.20BD AS n, 'tab\\t\\\\ line\\n' AS text, X'00FF5C' AS raw, DATE'2024-02-29' AS day,
+            TIMESTAMP'2024-07-01 12:00:00.123456' AS at, TIMESTAMP_NTZ'2024-07-01 12:00:00.5' AS ntz,
+            array(1, NULL) AS a, map('k', 2) AS m, named_struct('x', 'y') AS st, CAST(NULL AS STRING) AS nothing,
+            INTERVAL '1' DAY AS i, 'Odd' AS `Odd "name"`, '+' AS _change"""
+        )
+        one.write(frame, 0, "run")
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    [row] = rows_in(one)
+    offset = timezone(timedelta(hours=-4))
+    assert row[:6] == (1, True, 7, 8, 9, 1.5) and row[6] != row[6]
+    assert row[7:11] == (Decimal("1.20"), "tab\t\\ line\n", b"\x00\xff\x5c", date(2024, 2, 29))
+    assert row[11] == datetime(2024, 7, 1, 12, 0, 0, 123456, offset)
+    assert row[12:17] == (datetime(2024, 7, 1, 12, 0, 0, 500000), [1, None], {"k": 2}, {"x": "y"}, None)
+    assert row[18] == "Odd"
+
+
+def test_an_existing_table_is_used_and_without_one_it_may_be_refused(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres, create="false")
+    with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
+        one.check(None)
+    with one.connect() as connection:
+        connection.execute(f"CREATE TABLE {one.table} (name varchar(5), id bigint PRIMARY KEY)")  # type: ignore[arg-type]
+    one.check(None)
+    one.write(changes(spark, (1, "a", "+")), 0, "run")
+    assert rows_in(one) == [("a", 1)]
+
+
+def test_two_rows_with_one_key_are_refused(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres)
+    with pytest.raises(WatersmeetError) as caught:
+        one.write(changes(spark, (1, "a", "+"), (1, "b", "+")), 0, "run")
+    assert (caught.value.getCondition(), caught.value.getMessageParameters()["key"]) == ("KEY_NOT_UNIQUE", "id = 1")
+
+
+def test_another_checkpoint_does_not_write_into_the_same_table(spark: SparkSession, postgres: str) -> None:
+    one = table_in(postgres)
+    one.write(changes(spark, (1, "a", "+")), 0, "first")
+    with pytest.raises(WatersmeetError) as caught:
+        one.write(changes(spark, (1, "b", "+")), 0, "second")
+    assert caught.value.getCondition() == "SINK_OF_ANOTHER_CHECKPOINT"
+    forget = caught.value.refusals[0].hint.split("`")[1]
+    with one.connect() as connection:
+        connection.execute(forget)  # type: ignore[arg-type]
+    one.write(changes(spark, (1, "b", "+")), 0, "second")
+    assert rows_in(one) == [(1, "b")]
+
+
+def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_path: Path) -> None:
+    from watersmeet.spark.postgres import Postgres
+
+    options = {"host": str(tmp_path), "user": "me", "password": "secret", "dbname": "shop", "table": "t"}
+    for changed in ({}, {"hots": "x"}):
+        with pytest.raises(WatersmeetError) as caught:
+            Postgres(Sink("pg", "postgres", {**options, **changed}), "query").check(None)
+        assert caught.value.getCondition() == "WRONG_OPTION" and "secret" not in str(caught.value)
+
+
+def test_postgres_without_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from watersmeet.spark import table_sinks
+
+    monkeypatch.setattr(table_sinks, "find_spec", lambda name: None)
+    target = table_sinks.Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
+    with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
+        table_sinks.check_target(target, None)
+
+
+# Kafka
+
+
+def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
+    from watersmeet.spark.table_sinks import upserted
+
+    rows = changes(spark, (1, "a", "-"), (1, "b", "+"), (2, "c", "-"), (3, None, "+"), (4, "d", "+"), (4, "d", "-"))
+    found = {row.key: row.value for row in upserted(rows, ("id",), "topic").collect()}
+    assert found == {"1": '{"id":1,"name":"b"}', "2": None, "3": '{"id":3,"name":null}'}
+    both = {row.key for row in upserted(rows, ("id", "name"), "topic").collect()}
+    assert '{"id":2,"name":"c"}' in both
+    with pytest.raises(Exception, match="KEY_NOT_UNIQUE"):
+        upserted(changes(spark, (1, "a", "+"), (1, "b", "+")), ("id",), "topic").collect()
+
+
+def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:
+    from watersmeet.spark.table_sinks import Target, encoded_rows
+
+    rows = spark.createDataFrame([(1, "a", 2.5)], "_key INT, name STRING, x DOUBLE")
+    topic = Sink("topic", "kafka", {"topic": "t", "value.format": "json"})
+    target = Target(topic, "query", tmp_path)
+    assert [*map(tuple, encoded_rows(target, rows).collect())] == [("1", '{"name":"a","x":2.5}')]
+    assert target.options == {"topic": "t"}
+    [record] = encoded_rows(target, rows.drop("_key")).collect()
+    assert record.key is None
+    [record] = encoded_rows(Target(topic, "query", tmp_path, key=("name", "x")), rows).collect()
+    assert tuple(record) == ('{"name":"a","x":2.5}', '{"name":"a","x":2.5}')
+    plain = Target(Sink("topic", "kafka", {"topic": "t"}), "query", tmp_path)
+    assert encoded_rows(plain, rows).columns == rows.columns
+
+
+# Whole runs
+
+SCRIPT = """
+CREATE TABLE customers (id INT, name STRING, PRIMARY KEY (id))
+    USING json OPTIONS (path '{folder}/customers', maxFilesPerTrigger '1');
+CREATE TABLE orders (number INT, customer INT, amount INT, PRIMARY KEY (number))
+    USING json OPTIONS (path '{folder}/orders', maxFilesPerTrigger '1');
+CREATE SINK joined USING postgres OPTIONS (dsn '{postgres}', table '{table}');
+INSERT INTO joined SELECT TABLE o.number, c.name, o.amount FROM orders o LEFT JOIN customers c ON o.customer = c.id;
+"""
+
+
+def arrive(folder: Path, number: int, **tables: Sequence[dict[str, Any]]) -> None:
+    for name, rows in tables.items():
+        (folder / name).mkdir(exist_ok=True)
+        path = folder / name / f"{number}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        # The file source takes files in the order of their times.
+        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def order(number: int, customer: int, amount: int, **more: str) -> dict[str, Any]:
+    return {"number": number, "customer": customer, "amount": amount, **more}
+
+
+def test_tables_follow_their_sources_through_crashes_and_restarts(
+    spark: SparkSession, postgres: str, tmp_path: Path
+) -> None:
+    table = f"t{uuid4().hex}"
+    script = read_script(SCRIPT.format(folder=tmp_path, postgres=postgres, table=table))
+
+    def run() -> list[tuple[Any, ...]]:
+        run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now")
+        with psycopg.connect(postgres) as connection:
+            return connection.execute(f"SELECT * FROM {table} ORDER BY number").fetchall()  # type: ignore[arg-type]
+
+    arrive(tmp_path, 1, orders=[order(1, 7, 10), order(2, 8, 20)], customers=[{"id": 7, "name": "John"}])
+    arrive(tmp_path, 2, orders=[order(1, 7, 11), order(3, 8, 5)], customers=[{"id": 8, "name": "Rita"}])
+    expected = [(1, "John", 11), (2, "Rita", 20), (3, "Rita", 5)]
+    assert run() == expected
+    # The last batch was written, but Spark had not yet heard of that.
+    commits = tmp_path / "storage" / "checkpoints" / "joined" / "commits"
+    last = max((p for p in commits.iterdir() if p.name.isdigit()), key=lambda path: int(path.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    gone = [order(2, 0, 0, _change="-"), order(3, 8, 6)]
+    arrive(tmp_path, 3, orders=gone, customers=[{"id": 7, "name": "Joe"}])
+    assert run() == [(1, "Joe", 11), (3, "Rita", 6)]
+    assert last.exists(), "the batch was repeated"
