@@ -259,7 +259,7 @@ def explain(
 
     if isinstance(query, str):
         script = read_script(query)
-        sources = {name: source_of(name, frame) for name, frame in frames.items()}
+        sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     else:
         if right is None:
             hint = 'write `ws.explain(left, right, on="id", within="1 hour")`.'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.plan.analyzed import AnalyzedSyncJoin, scans
+from watersmeet.testing import parse_case, run_case
 
 SOURCES = """\
 CREATE STREAM s (id BIGINT, t BIGINT, name STRING, st STRUCT<a: BIGINT, b: STRING>, WATERMARK FOR t AS t - 0);
@@ -76,3 +77,38 @@ def test_operands_that_bind_otherwise_are_not_what_is_grouped_by(refused):
     # `t & id | 1` is `(t & id) | 1`, in which `id | 1` does not occur.
     refusals = refused(f"{SOURCES} SELECT t & id | 1 AS v, count(*) AS n FROM s GROUP BY t, id | 1;")
     assert [refusal.condition for refusal in refusals] == ["NOT_GROUPED"]
+
+
+@pytest.mark.parametrize("query", ["CREATE VIEW v AS {}; SELECT v.id FROM v;", "{} GROUP BY w.id;", "{};"])
+def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refused, query: str):
+    wrong = "CREATE STREAM w (id BIGINT, t BIGINT, WATERMARK FOR nosuch AS nosuch - 0);"
+    join = "SELECT TABLE w.id FROM w JOIN r WITHIN 5 ON w.id = r.id"
+    refusals = refused(f"{SOURCES} {wrong} {query.format(join)}")
+    assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]
+
+
+@pytest.mark.parametrize("call", ["sum(name)", "avg(st)", "stddev(name)"])
+def test_aggregates_of_numbers_take_no_other_values(refused, call: str):
+    [refusal] = refused(f"{SOURCES} SELECT {call} AS n FROM s;")
+    assert refusal.condition == "TYPE_MISMATCH"
+    assert refusal.message.startswith(call.split("(")[0])
+
+
+@pytest.mark.parametrize(
+    "call", ["sum(id)", "avg(CAST(name AS DECIMAL(10,2)))", "max(name)", "count(st)", "sum(id + t)"]
+)
+def test_aggregates_of_numbers_take_numbers(analyzed, call: str):
+    assert analyzed(f"{SOURCES} SELECT {call} AS n FROM s;").result == "table"
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT STREAM s.name, t.id FROM s LEFT JOIN t ON s.name = t.id;", "{s: [['1', [2]]], t: [[1]]}"),
+        ("SELECT STREAM s.name FROM s WHERE s.xs > 0;", "{s: [['1', [2]]]}"),
+    ],
+)
+def test_what_spark_would_cast_is_not_compared_in_the_process(sql: str, rows: str):
+    sources = "CREATE STREAM s (name STRING, xs ARRAY<BIGINT>); CREATE TABLE t (id BIGINT, PRIMARY KEY (id));"
+    case = parse_case(f'{{name: x, sql: "{sources} {sql}", batches: [{{in: {rows}}}]}}', "x")
+    assert run_case(case, "kernel").status == "not run"

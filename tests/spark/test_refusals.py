@@ -308,3 +308,10 @@ def test_a_join_that_would_keep_too_many_rows_stops(spark: SparkSession, tmp_pat
     one = streamed(tmp_path / "l", [rows]).withWatermark("t", "1 minute")
     with pytest.raises(StreamingQueryException, match="STATE_LIMIT"):
         run_all(ws.join(one, one, ON, within="1 hour", max_rows=2), tmp_path / "checkpoint")
+
+
+def test_computed_columns_of_a_union_have_one_type(batch: DataFrame) -> None:
+    text = "SELECT STREAM u.a FROM (SELECT id + 1 AS a FROM l UNION ALL SELECT upper(CAST(id AS STRING)) FROM l) AS u"
+    (found,) = refused(lambda: ws.sql(text, l=batch))
+    assert found.condition == "TYPE_MISMATCH"
+    assert "INT and STRING" in found.message

@@ -99,3 +99,11 @@ def test_the_changes_of_a_join_come_out_with_their_signs(spark: SparkSession, tm
     for *row, change in (tuple(row) for batch in batches for row in batch):
         table[tuple(row)] = table.get(tuple(row), 0) + (1 if change == "+" else -1)
     assert {row: n for row, n in table.items() if n} == {(1, "Anna"): 1, (3, "Bob"): 1}
+
+
+def test_an_aggregate_over_what_spark_would_cast_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = given(spark, tmp_path / "s", "id BIGINT, v STRING", [(1, "a")])
+    with pytest.raises(WatersmeetError) as refused:
+        ws.sql("SELECT TABLE id, sum(upper(v)) AS total FROM s GROUP BY id", s=stream)
+    assert refused.value.refusals[0].condition == "TYPE_MISMATCH"
+    assert "sum() does not take STRING" in str(refused.value)

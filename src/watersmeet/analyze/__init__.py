@@ -106,7 +106,7 @@ def _with_view(script: Script, view: View, known: Known, inputs: Inputs) -> tupl
     draft, refusals = _improved(script, view.query, known, inputs)
     refusals += check_view(draft, view, known.sources)
     name = view.name.lower()
-    if refusals:
+    if refusals or not draft.is_bounded:
         return Known({**known.sources, name: Source(view.name, (), span=view.span)}, known.views), refusals
     query = draft.finished()
     source = seen(view.name, query, view.span, view.query.store)

@@ -18,8 +18,9 @@ def check_result(draft: Draft) -> Draft:
     A table is no stream, since its rows are taken back. The latest row per key of a stream is a table.
     """
     draft = draft.refusing(_check_stream(draft))
-    if draft.refusals or draft.query.result != "table" or _given(draft) == "table" or not draft.scope.is_whole:
-        # Of a query with mistakes, or over a view with some, nobody knows the key.
+    is_known = not draft.refusals and draft.scope.is_whole and draft.is_bounded
+    if not is_known or draft.query.result != "table" or _given(draft) == "table":
+        # Of a query with mistakes, or over a view or a source with some, nobody knows the key.
         return draft
     key = draft.finished().key
     if not key:

@@ -73,6 +73,11 @@ class Draft:
         """The names of several sides as a list in a sentence."""
         return listed([self.name_of(alias) for alias in aliases])
 
+    @property
+    def is_bounded(self) -> bool:
+        """False if a join has no bounds: it is refused for that, or the declaration of one of its sources is."""
+        return self.relation is not None and _is_bounded(self.relation)
+
     def finished(self) -> AnalyzedQuery:
         """The query once every pass has gone over it without a refusal."""
         assert self.relation is not None, "find_bounds builds the relation of every query"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import EventTime, event_times, time_named
 from watersmeet.analyze.grouped_parts import with_parts
@@ -32,6 +33,9 @@ RETRACTABLE = frozenset({
     "var_pop",
 })  # fmt: skip
 """Those of them from which a row can be taken back."""
+
+OF_NUMBERS = RETRACTABLE - {"count", "count_if"}
+"""Those of them that only numbers have; where Spark would cast a text first, its author must."""
 
 
 def group(draft: Draft) -> Draft:
@@ -114,8 +118,18 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
         what = f"{name}() over a table, whose rows are taken back,"
         hint = "use count, sum, avg or a deviation: only from these can a row be taken back."
     else:
-        return None
+        return _of_no_number(draft, call)
     return draft.refusal("UNSUPPORTED_STATEMENT", call.span, what=what, hint=hint)
+
+
+def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
+    """The refusal of an aggregate of numbers over something else; what only Spark can compute is left to it."""
+    types = [type_of(arg, draft.scope.sources) for arg in call.args if is_resolved(arg)]
+    wrong = next((type_ for type_ in types if type_ and class_of(type_) != "number"), None)
+    if call.text not in OF_NUMBERS or wrong is None:
+        return None
+    reason, hint = f"its argument is {wrong}, not a number.", f"cast it: `{call.text}(CAST(... AS DOUBLE))`."
+    return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)
 
 
 def _misplaced(draft: Draft, relation: Relation) -> Iterator[Refusal]:

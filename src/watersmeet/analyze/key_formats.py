@@ -99,7 +99,7 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
         hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
     elif store.key in _NUMBERS and _is_text_only(draft):
         what, hint = f"{what} into Kafka", "write `STORE KEY AS string`: keys are written as text."
-    elif not draft.refusals:
+    elif not draft.refusals and draft.is_bounded:
         key = replace(draft, query=replace(draft.query, store=None)).finished().key
         if not key:
             what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."

@@ -11,9 +11,8 @@ from typing import Literal
 import typer
 
 from watersmeet.cli.failure import Format
-from watersmeet.cli.script import open_script
-from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.language import read_script
+from watersmeet.cli.script import open_script, read_project
+from watersmeet.errors import refuse
 from watersmeet.physical import plan_query
 from watersmeet.physical.explain import known
 from watersmeet.plan.analyzed import AnalyzedQuery
@@ -22,7 +21,6 @@ from watersmeet.plan.explain_asked import asked_as_json, asked_topologies, rende
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.svg import draw
 from watersmeet.plan.topology import Topology
-from watersmeet.project import open_project
 
 Stage = Literal["plan", "analyzed", "physical"]
 """``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,
@@ -51,11 +49,7 @@ def explain_project(path: Path, format: Format, stage: Stage = "physical", svg: 
 
 
 def _read(path: Path) -> Script:
-    project = open_project(path)
-    try:
-        script = read_script(project.text, project.script_name)
-    except WatersmeetError as error:
-        raise project.relocate(error) from error
+    project, script = read_project(path)
     if not script.queries and not script.views:
         raise refuse("NO_QUERY", script=project.script_name)
     return script

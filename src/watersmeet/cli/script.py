@@ -26,21 +26,36 @@ class Opened:
 
 
 def open_script(path: Path) -> Opened:
-    """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
-
-    A Substrait plan reads the tables that the SQL file of the same name beside it declares, and writes to its one sink.
-    """
-    is_plan = path.suffix == PLAN and path.is_file()
-    project = open_project(path.with_suffix(".sql") if is_plan else path)
+    """Read and analyze all queries of a project; refuses with places in the files that the user wrote."""
+    project, script = read_project(path)
     try:
-        script = read_script(project.text, project.script_name)
-        script = _with_plan(script, path) if is_plan else script
         queries = analyze(script)
     except WatersmeetError as error:
         raise project.relocate(error) from error
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return Opened(project, script, queries)
+
+
+def read_project(path: Path) -> tuple[Project, Script]:
+    """A project and the script that its files are.
+
+    A Substrait plan reads the tables that the SQL file of the same name beside it declares, if there is one, and writes
+    to its one sink.
+    """
+    if path.suffix != PLAN or not path.is_file():
+        project = open_project(path)
+        return project, _read(project)
+    beside = path.with_suffix(".sql")
+    project = open_project(beside) if beside.is_file() else Project(path.parent, path.stem, f"{path.stem}.storage", ())
+    return project, _with_plan(_read(project), path)
+
+
+def _read(project: Project) -> Script:
+    try:
+        return read_script(project.text, project.script_name)
+    except WatersmeetError as error:
+        raise project.relocate(error) from error
 
 
 def _with_plan(script: Script, path: Path) -> Script:

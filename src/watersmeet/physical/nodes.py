@@ -83,6 +83,12 @@ class ScanPlan:
     parts: tuple[Source, ...] = ()
     changes: Changes | None = None
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The primary key of a table, as columns of its frame."""
+        fields = (self.source.field(name) for name in self.source.primary_key)
+        return tuple(f"{self.alias}.{field.name}" for field in fields if field is not None)
+
 
 @dataclass(frozen=True)
 class ViewPlan:

@@ -14,6 +14,7 @@ from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.condition import Condition, is_supported
+from watersmeet.joins.group_types import result_type
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.plan.analyzed import (
     AnalyzedAsofJoin,
@@ -139,12 +140,35 @@ def _built(
 ) -> Built:
     types = SparkTypes(spark, query, script, schemas)
     _check_expressions(types, query)
+    _check_aggregates(types, script, query)
     plan = plan_query(query, types, compiler.late, limits)
     _check_carried(types, plan, compiler)
     compiled = compiler.query(plan)
     for met in compiled.joins:
         _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
     return Built(query, plan, compiled, compiler)
+
+
+def _check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
+    for view in (found.query for found in _views(query.relation)):
+        _check_aggregates(types, script, view)
+    for aggregate in query.group.aggregates if query.group is not None else ():
+        args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
+        if result_type(aggregate.expr.text, args) is None:
+            reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
+            hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
+            place = script.place(aggregate.expr.span)
+            raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
+
+
+def _views(relation: AnalyzedRelation) -> Iterator[AnalyzedView]:
+    """The views of a relation, without those inside other views."""
+    if isinstance(relation, AnalyzedView):
+        yield relation
+        return
+    for side in inputs(relation):
+        yield from _views(side)
 
 
 def _check_carried(types: SparkTypes, plan: QueryPlan, compiler: Compiler) -> None:

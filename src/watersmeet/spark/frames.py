@@ -86,7 +86,9 @@ def scanned(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> 
     if plan.changes != "upserts":
         return fed.filtered(plan.filters)
     op = F.when(all_true(plan.filters), F.col(quote(OP))).otherwise(F.lit(-1).cast("tinyint"))
-    return _changed(fed, frame.withColumn(OP, op)) if plan.filters else fed
+    fed = _changed(fed, frame.withColumn(OP, op)) if plan.filters else fed
+    # A row that has no key is no row of the table.
+    return fed.kept(reduce(lambda a, b: a & b, (F.col(quote(name)).isNotNull() for name in plan.keys)))
 
 
 def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:

@@ -15,7 +15,7 @@ from watersmeet.analyze import analyze
 from watersmeet.analyze.table_sinks import TableSink
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.physical import LateRows, scan_plans
+from watersmeet.physical import LateRows, scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.schema import time_unit
 from watersmeet.spark.build import Built, build
@@ -59,7 +59,10 @@ class Prepared:
     def temporal(self) -> frozenset[str]:
         """The watermarked columns that hold timestamps or dates."""
         scans = scan_plans(self.built.plan.relation)
-        return frozenset(c for s in scans for c, field in _times(s.alias, s.source) if time_unit(field) != "number")
+        found = {c for s in scans for c, field in _times(s.alias, s.source) if time_unit(field) != "number"}
+        for view in view_plans(self.built.plan.relation):
+            found |= {outer for inner, outer in view.marks if inner in found}
+        return frozenset(found)
 
     @property
     def times(self) -> tuple[str, ...]:

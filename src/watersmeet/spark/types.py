@@ -77,6 +77,7 @@ class SparkTypes:
                 named = zip(relation.source.fields, first.source.fields, strict=False)
                 columns = [Output(f.name, _column(first.alias, g.name)) for f, g in named]
                 self._add(relation.alias, tuple(columns))
+                self._refusals += self._unlike(relation)
             case AnalyzedLateral():
                 self._define_inside(relation.input)
                 array = relation.array
@@ -85,6 +86,18 @@ class SparkTypes:
             case _:
                 for side in inputs(relation):
                     self._define_inside(side)
+
+    def _unlike(self, union: AnalyzedUnion) -> Iterator[Refusal]:
+        """Columns of a union whose types differ; the analysis knows only those that are declared."""
+        first, *others = union.sides
+        place = self.script.place(union.source.span)
+        for n, field in enumerate(union.source.fields):
+            columns = [quote(f"{side.alias}.{side.source.fields[n].name}") for side in (first, *others)]
+            types = dict.fromkeys(self._type(column, union.source.span, column) for column in columns)
+            if len(types) > 1:
+                what, reason = f"The union {union.alias}", f"its column `{field.name}` is {' and '.join(types)}."
+                hint = f"cast it on one side, for example `CAST({field.name} AS {next(iter(types))})`."
+                yield Refusal("TYPE_MISMATCH", {"expression": what, "reason": reason, "hint": hint}, place)
 
     def _add(self, alias: str, outputs: tuple[Output, ...]) -> None:
         """Add computed columns under an alias; what Spark cannot evaluate is refused, and taken for a text."""

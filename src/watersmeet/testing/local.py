@@ -108,6 +108,8 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> _Fed:
     if plan.changes == "weights":
         return replace(fed, rows=fed.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filtered(plan.filters)
     signs = np.where(fed.filtered(plan.filters).keep, signs, -1)
+    for name in plan.keys:
+        fed = replace(fed, keep=fed.keep & fed.rows.column(name).is_valid().to_numpy())
     return replace(fed, rows=fed.rows.append_column(OP, pa.array(signs, pa.int8())))
 
 
@@ -207,6 +209,7 @@ class LocalQuery:
             for lag in port.lags:
                 folded |= _marks(lag, side.rows, marks)
             tables[number] = _prepared(port, side)
+        _check_keys(plan, tables)
         stepped = self._meet(plan, tables, folded)
         return _fed(stepped.rows, stepped.marks, stepped)
 
@@ -225,6 +228,17 @@ class LocalQuery:
         rows = _where(completed(plan, joined, tables), plan.after)
         late = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in emission.late)
         return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
+
+
+def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
+    """Keys of different types, of which Spark would cast one, are not compared here."""
+    sides: list[tuple[str, ...]] = [
+        getattr(getattr(plan.operator, name, None), "keys", ()) for name in ("left", "right")
+    ]
+    for mine, theirs in zip(*sides, strict=True) if len(plan.ports) == len(sides) else ():
+        types = [tables[port].column(name).type for port, name in enumerate((mine, theirs))]
+        if types[0] != types[1] and not all(pa.types.is_integer(type_) for type_ in types):
+            raise NeedsSparkError(f"the equality of {mine} ({types[0]}) and {theirs} ({types[1]})")
 
 
 def _changes_shown(table: pa.Table, rows: pa.Table) -> pa.Table:

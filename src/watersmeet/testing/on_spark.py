@@ -18,6 +18,7 @@ from watersmeet.joins.operator import Marks, Report
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.build import Built, build
 from watersmeet.spark.exchange import LATE, REPORT, ROWS, UNMATCHED, from_blobs
+from watersmeet.spark.frames import APART
 from watersmeet.spark.observed import is_partitioned
 from watersmeet.spark.prepare import MARKS_SCHEMA
 from watersmeet.spark.rows import PORT_SHOWN
@@ -107,7 +108,8 @@ def _rows(built: Built, records: list[Row]) -> pa.Table:
     frame = compiler.spark.createDataFrame(records, met.records.schema)
     rows = replace(compiler, late="counted").rows(built.plan.relation, replace(met, records=frame))
     result = compiler.projected(built.plan, rows.frame)
-    return result.drop(*(name for name in result.columns if name.startswith(PORT_SHOWN))).toArrow()
+    # What is shown apart is collected from records of its own.
+    return result.drop(*APART, *(name for name in result.columns if name.startswith(PORT_SHOWN))).toArrow()
 
 
 def _row(late: pa.Table) -> pa.Table:

@@ -32,7 +32,13 @@ def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
     condition = plain_condition(plain)
     if condition is None:
         raise NeedsSparkError(expr.sql())
-    return evaluate(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+    try:
+        return evaluate(
+            condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows
+        )
+    except pa.ArrowNotImplementedError as error:
+        # Types that do not fit: Spark casts one of them, or refuses the expression.
+        raise NeedsSparkError(expr.sql()) from error
 
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -41,13 +47,20 @@ def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     condition = plain_condition(plain)
     if condition is None:
         raise NeedsSparkError(expr.sql())
-    return holds(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+    try:
+        return holds(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+    except pa.ArrowNotImplementedError as error:
+        # Types that do not fit: Spark casts one of them, or refuses the expression.
+        raise NeedsSparkError(expr.sql()) from error
 
 
 def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
     """The expression with fields of structs and casts as columns of their own, and these columns."""
     if expr.op == "column" and expr.refs[0].path:
-        return _as_column(expr, pc.struct_field(_column(rows, expr.refs[0].column), list(expr.refs[0].path)))
+        try:
+            return _as_column(expr, pc.struct_field(_column(rows, expr.refs[0].column), list(expr.refs[0].path)))
+        except pa.ArrowNotImplementedError as error:
+            raise NeedsSparkError(expr.sql()) from error
     if expr.op == "other" and len(expr.refs) == 1:
         value = _field_or_window(expr, rows)
         return (expr, {}) if value is None else _as_column(expr, value)
