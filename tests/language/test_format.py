@@ -183,7 +183,7 @@ def laid_out(draw: st.DrawFn, separators: list[str]) -> tuple[str, str]:
             parts.append(gap if before.word == ";" else draw(st.sampled_from(separators)))
         else:
             parts.append(gap)
-    return text, "".join(parts) + tokens[-1].text + text[tokens[-1].end :]
+    return text, text[: tokens[0].start] + "".join(parts) + tokens[-1].text + text[tokens[-1].end :]
 
 
 @given(laid_out([" ", "\n", "\n   "]))

@@ -63,7 +63,7 @@ def plan_group(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: 
         route="key" if keys else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
-    made = tuple((f"{GROUP}.{a.name}", _type(a.expr, types)) for a in group.aggregates)
+    made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
     return JoinPlan((port,), operator, columns, (), _why(group), group, made=(*made, (WEIGHT, "BIGINT")))
 
 
@@ -115,6 +115,11 @@ def _type(aggregate: Expr, types: Types) -> str:
         return known
     args = tuple(types.type_of(arg) or "" for arg in aggregate.args)
     return result_type(aggregate.text, args) or ""
+
+
+def _never_null(aggregate: Expr) -> str:
+    """What the type of an aggregate says besides if it is a number of rows."""
+    return " NOT NULL" if canonical(aggregate.text) in ("count", "count_if") else ""
 
 
 def _why(group: AnalyzedGroup) -> tuple[str, ...]:

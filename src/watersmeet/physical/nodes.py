@@ -17,6 +17,7 @@ from watersmeet.plan.analyzed import (
     AnalyzedQuery,
     AnalyzedScan,
     AnalyzedSyncJoin,
+    AnalyzedWindowJoin,
     AnyJoin,
     Output,
     Padding,
@@ -200,7 +201,7 @@ class JoinPlan:
     - ``after``: conditions that Spark applies to the pairs
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
-    - ``made``: the types of columns that the operator makes and no port has
+    - ``made``: the types of columns that the operator makes and no port has, as DDL
     """
 
     ports: tuple[PortPlan, ...]
@@ -217,7 +218,10 @@ class JoinPlan:
         """Whether a row of the frame may have no part of a port."""
         if len(self.ports) == 1 or isinstance(self.analyzed, STEADY):
             return (False,) * len(self.ports)
-        return (self.analyzed.kind in ("right", "full"), self.analyzed.kind in ("left", "full", "anti"))
+        join = self.analyzed
+        # Beside a row that has an output of its own, nothing is missing.
+        apart = join.unmatched if isinstance(join, AnalyzedWindowJoin) else (False, False)
+        return (join.kind in ("right", "full") and not apart[1], join.kind in ("left", "full", "anti") and not apart[0])
 
 
 @dataclass(frozen=True)

@@ -55,15 +55,18 @@ def emitted_schema(met: Met) -> StructType:
     }
     extra = {PADDED: ByteType(), TRIGGER_PORT: ByteType(), TRIGGER: _order(met), SEQ: LongType(), LAST: BooleanType()}
     extra[WEIGHT] = LongType()
-    made = {name: StructField(name, _parsed(type_)) for name, type_ in met.plan.made if name != WEIGHT}
+    made = {name: _parsed(name, type_) for name, type_ in met.plan.made if name != WEIGHT}
     shown = [made.get(name) or fields[name] for name in met.plan.columns]
     further = [name for name in met.plan.operator.extra if name not in met.plan.columns]
-    return StructType([*shown, *(StructField(name, extra[name]) for name in further)])
+    # Of all these only what caused a row may be unknown.
+    maybe = (TRIGGER, TRIGGER_PORT)
+    return StructType([*shown, *(StructField(name, extra[name], nullable=name in maybe) for name in further)])
 
 
-def _parsed(type_: str) -> DataType:
-    """A type from its DDL."""
-    return cast("StructType", StructType.fromDDL(f"c {type_}"))[0].dataType
+def _parsed(name: str, type_: str) -> StructField:
+    """A column with a type from its DDL."""
+    field = cast("StructType", StructType.fromDDL(f"c {type_}"))[0]
+    return StructField(name, field.dataType, field.nullable)
 
 
 def completed(met: Met, frame: DataFrame) -> DataFrame:
@@ -88,6 +91,7 @@ def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
 def _pads(met: Met) -> Iterator[tuple[str, Column]]:
     """The columns of sides that can be missing, with what they show then."""
     types = {field.name: field.dataType for field in emitted_schema(met)}
+    given_to = {field.name: field.nullable for schema in met.inputs for field in schema}
     for port, pad in enumerate(met.plan.pads):
         if pad == "nulls" or not met.plan.may_miss[port]:
             continue
@@ -99,7 +103,9 @@ def _pads(met: Met) -> Iterator[tuple[str, Column]]:
                 value = F.expr(given[name].sql()).cast(types[name])
             else:
                 continue
-            yield name, F.when(F.col(quote(PADDED)) == port, value).otherwise(F.col(quote(name)))
+            shown = F.when(F.col(quote(PADDED)) == port, value).otherwise(F.col(quote(name)))
+            # A column that has no NULLs has none when padded with a value, which Spark can only tell from a constant.
+            yield name, shown if given_to[name] else F.coalesce(shown, zero(types[name]))
 
 
 def zero(type_: DataType) -> Column:
