@@ -8,7 +8,6 @@ is gone, Spark starts one as ever.
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import os
 import select
@@ -33,9 +32,7 @@ def start_spare(environ: MutableMapping[str, str]) -> None:
     """Start the process, unless it runs already; it ends with this one, which holds its standard input open."""
     if os.name != "posix" or _is_alive(environ.get(PROCESS, "")):
         return
-    folder = Path(tempfile.mkdtemp(prefix="watersmeet-spare-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pipe = folder / "requests"
+    pipe = Path(tempfile.mkdtemp(prefix="watersmeet-spare-")) / "requests"
     os.mkfifo(pipe, 0o600)
     command = [sys.executable, "-m", __name__, str(pipe)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -62,6 +59,8 @@ def _serve(pipe: str) -> None:
     while True:
         ready, _, _ = select.select([requests, sys.stdin.fileno()], [], [])
         if sys.stdin.fileno() in ready:
+            # Here and not in the process that made the folder, which may have been killed.
+            shutil.rmtree(Path(pipe).parent, ignore_errors=True)
             return
         *lines, waiting = (waiting + os.read(requests, 65_536)).split(b"\n")
         for line in lines:
