@@ -151,10 +151,24 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
                 for inner, outer in marks_of(relation)
                 if mark == inner or mark.startswith(f"{inner}#")
             )
+        case AnalyzedUnion():
+            return tuple(_union_idle(relation))
         case AnalyzedLookupJoin() if is_static(relation):
             return idle_of(relation.left if relation.table == "right" else relation.right)
         case _:
             return ()
+
+
+def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
+    """How long the union's own times may be silent, and those of every side."""
+    for watermark in union.source.watermarks:
+        column = f"{union.alias}.{watermark.column}"
+        if watermark.idle is not None:
+            yield column, watermark.idle
+        position = union.source.fields.index(_field(union.source, watermark.column))
+        for number, side in enumerate(union.sides):
+            inner = f"{side.alias}.{side.source.fields[position].name}"
+            yield from ((f"{column}#{number}", idle) for mark, idle in idle_of(side) if mark == inner)
 
 
 def _union_lags(union: AnalyzedUnion) -> Iterator[Lag]:
