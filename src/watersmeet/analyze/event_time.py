@@ -136,7 +136,7 @@ def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
         case AnalyzedAsofJoin():
             return event_times(relation.left)
         case AnalyzedLookupJoin():
-            return event_times(relation.left if relation.table == "right" else relation.right)
+            return event_times(relation.stream)
         case AnalyzedJoin() if relation.kind in LEFT_ONLY:
             return event_times(relation.left)
         case _:

@@ -14,18 +14,13 @@ def check_static_tables(draft: Draft) -> Draft:
     return draft if draft.relation is None else draft.refusing(_check(draft, draft.relation))
 
 
-def looked_up(join: AnalyzedLookupJoin) -> AnalyzedScan | None:
-    """The table of a lookup join, if it never changes."""
-    table = join.right if join.table == "right" else join.left
-    return table if isinstance(table, AnalyzedScan) and table.source.is_static else None
-
-
 def _check(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
     if isinstance(relation, AnalyzedScan):
         if relation.source.is_static:
             yield draft.refusal("STATIC_TABLE", draft.query.span, table=relation.source.name)
         return
-    found = looked_up(relation) if isinstance(relation, AnalyzedLookupJoin) else None
+    if isinstance(relation, AnalyzedLookupJoin) and relation.is_static:
+        yield from _check(draft, relation.stream)
+        return
     for side in inputs(relation):
-        if side is not found:
-            yield from _check(draft, side)
+        yield from _check(draft, side)

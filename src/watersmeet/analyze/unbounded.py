@@ -55,7 +55,7 @@ def unmarked(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
         case AnalyzedLateral():
             return unmarked(side.input)
         case AnalyzedLookupJoin():
-            return unmarked(side.left if side.table == "right" else side.right)
+            return unmarked(side.stream)
         case _:
             return ()
 

@@ -32,6 +32,7 @@ from watersmeet.plan.analyzed import (
     inputs,
     laterals,
     leaves,
+    views,
 )
 from watersmeet.plan.expressions import Reference
 from watersmeet.plan.nodes import Store, View
@@ -198,16 +199,8 @@ def _sources(query: AnalyzedQuery) -> dict[str, Source]:
 
 def all_warnings(query: AnalyzedQuery) -> tuple[Warned, ...]:
     """What its author should know of a query and of the views in it, each once."""
-    inside = (all_warnings(view.query) for view in _views(query.relation))
+    inside = (all_warnings(view.query) for view in views(query.relation))
     return tuple(dict.fromkeys((*query.warnings, *(warned for found in inside for warned in found))))
-
-
-def _views(relation: AnalyzedRelation) -> Iterator[AnalyzedView]:
-    if isinstance(relation, AnalyzedView):
-        yield relation
-        return
-    for side in inputs(relation):
-        yield from _views(side)
 
 
 def _hidden(query: AnalyzedQuery) -> tuple[Output, ...]:

@@ -14,7 +14,6 @@ from watersmeet.physical.leaves import (
     all_columns,
     columns_in,
     idle_of,
-    is_static,
     lags_of,
     marks_of,
     plan_scan,
@@ -169,7 +168,7 @@ class _Planner:
                 own = f"{relation.alias}.{relation.alias}"
                 below = self.plan(relation.input, inside)
                 return LateralPlan(relation.alias, below, relation.array, relation.filters, own in inside)
-            case AnalyzedLookupJoin() if is_static(relation):
+            case AnalyzedLookupJoin() if relation.is_static:
                 return self.static(relation, needed)
             case _:
                 return self.join(relation, needed)
@@ -193,10 +192,10 @@ class _Planner:
     def static(self, join: AnalyzedLookupJoin, needed: frozenset[str]) -> StaticJoinPlan:
         """The plan of a lookup in a table that never changes."""
         inside = needed | _inside(join) | frozenset(times_of(join))
-        stream, table = (join.left, join.right) if join.table == "right" else (join.right, join.left)
+        table = join.looked_up
         assert isinstance(table, AnalyzedScan)
         scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
-        below = self.plan(stream, inside)
+        below = self.plan(join.stream, inside)
         why = ("lookup by Spark: the table never changes, so nothing is kept and no rows are shuffled by shard",)
         columns = tuple(column for column in (*shown_by(below), *shown_by(scan)) if column in inside)
         return StaticJoinPlan(below, scan, _whole_condition(join), join.kind == "inner", columns, why, join)
@@ -237,8 +236,8 @@ def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
         return relation.query.group is None and _is_fed_by_rows(relation.query.relation)
     if isinstance(relation, AnalyzedLateral):
         return _is_fed_by_rows(relation.input)
-    if isinstance(relation, AnalyzedLookupJoin) and is_static(relation):
-        return _is_fed_by_rows(relation.left if relation.table == "right" else relation.right)
+    if isinstance(relation, AnalyzedLookupJoin) and relation.is_static:
+        return _is_fed_by_rows(relation.stream)
     if isinstance(relation, AnalyzedUnion):
         return all(_is_fed_by_rows(side) for side in relation.sides)
     return isinstance(relation, AnalyzedScan)

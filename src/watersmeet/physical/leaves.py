@@ -96,7 +96,7 @@ def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
         case AnalyzedAsofJoin():
             return times_of(relation.left)
         case AnalyzedLookupJoin():
-            return times_of(relation.left if relation.table == "right" else relation.right)
+            return times_of(relation.stream)
         case AnalyzedJoin():
             left_only = relation.kind in LEFT_ONLY
             return times_of(relation.left) + (() if left_only else times_of(relation.right))
@@ -113,16 +113,10 @@ def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:
             return tuple(_view_lags(relation))
         case AnalyzedUnion():
             return tuple(_union_lags(relation))
-        case AnalyzedLookupJoin() if is_static(relation):
-            return lags_of(relation.left if relation.table == "right" else relation.right)
+        case AnalyzedLookupJoin() if relation.is_static:
+            return lags_of(relation.stream)
         case _:
             return ()
-
-
-def is_static(join: AnalyzedLookupJoin) -> bool:
-    """Whether the table of a lookup never changes, so that Spark looks rows up by itself."""
-    table = join.right if join.table == "right" else join.left
-    return isinstance(table, AnalyzedScan) and table.source.is_static
 
 
 def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
@@ -153,8 +147,8 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
             )
         case AnalyzedUnion():
             return tuple(_union_idle(relation))
-        case AnalyzedLookupJoin() if is_static(relation):
-            return idle_of(relation.left if relation.table == "right" else relation.right)
+        case AnalyzedLookupJoin() if relation.is_static:
+            return idle_of(relation.stream)
         case _:
             return ()
 

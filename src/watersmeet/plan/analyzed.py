@@ -259,6 +259,21 @@ class AnalyzedLookupJoin:
     load_first: bool = False
     span: Span = NOWHERE
 
+    @property
+    def stream(self) -> AnalyzedRelation:
+        """The side whose rows look up."""
+        return self.left if self.table == "right" else self.right
+
+    @property
+    def looked_up(self) -> AnalyzedRelation:
+        """The side that is a table."""
+        return self.right if self.table == "right" else self.left
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the table never changes, so that Spark looks rows up by itself."""
+        return isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
+
 
 @dataclass(frozen=True)
 class AnalyzedTableJoin:
@@ -406,6 +421,13 @@ def kind_of(relation: AnalyzedRelation) -> ResultKind:
             return "table"
         case _:
             return "stream"
+
+
+def views(relation: AnalyzedRelation) -> tuple[AnalyzedView, ...]:
+    """The views of a relation from left to right, without those inside other views."""
+    if isinstance(relation, AnalyzedView):
+        return (relation,)
+    return tuple(view for side in inputs(relation) for view in views(side))
 
 
 def aliases(relation: AnalyzedRelation) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ from watersmeet.plan.analyzed import (
     AnalyzedWindowJoin,
     Padding,
     inputs,
+    views,
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
@@ -151,7 +152,7 @@ def _built(
 
 def _check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
     """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
-    for view in (found.query for found in _views(query.relation)):
+    for view in (found.query for found in views(query.relation)):
         _check_aggregates(types, script, view)
     for aggregate in query.group.aggregates if query.group is not None else ():
         args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
@@ -160,15 +161,6 @@ def _check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -
             hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
             place = script.place(aggregate.expr.span)
             raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
-
-
-def _views(relation: AnalyzedRelation) -> Iterator[AnalyzedView]:
-    """The views of a relation, without those inside other views."""
-    if isinstance(relation, AnalyzedView):
-        yield relation
-        return
-    for side in inputs(relation):
-        yield from _views(side)
 
 
 def _check_carried(types: SparkTypes, plan: QueryPlan, compiler: Compiler) -> None:
