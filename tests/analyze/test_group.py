@@ -117,3 +117,8 @@ def test_the_analysis_knows_the_aggregates_of_the_operator():
     named = FUNCTIONS | SYNONYMS.keys()
     assert named == MERGEABLE
     assert {name for name in named if is_retractable(name)} == RETRACTABLE
+
+
+def test_nothing_follows_from_a_misspelt_name_in_group_by(refused):
+    found = refused("CREATE TABLE t (id BIGINT, name STRING); SELECT TABLE name, count(*) AS n FROM t GROUP BY nme;")
+    assert [refusal.condition for refusal in found] == ["UNKNOWN_COLUMN"]

@@ -53,8 +53,10 @@ def group(draft: Draft) -> Draft:
     made = {output.expr.sql(): grouped(output.name) for output in (*by, *aggregates)}
     parts = tuple(output.expr for output in by)
     outputs = tuple(replace(output, expr=_computed(output.expr, parts, made)) for output in draft.outputs)
-    for before, after in zip(draft.outputs, outputs, strict=True):
-        refusals += _ungrouped(draft, before, after.expr)
+    if all(is_resolved(expr) for expr in query.group_by):
+        # A name that means nothing has been refused, and may be the one that is missing.
+        for before, after in zip(draft.outputs, outputs, strict=True):
+            refusals += _ungrouped(draft, before, after.expr)
     window, time = _window(draft, by)
     given = AnalyzedGroup(by, aggregates, window, time.column if time else None, query.group_span)
     return replace(draft, outputs=outputs, group=given).refusing(refusals)
