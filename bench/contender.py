@@ -23,14 +23,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import watersmeet as ws
 from bench.data import LAG_SECONDS, Workload
 from watersmeet.analyze import analyze
-from watersmeet.joins.operator import Emission, Marks, Overflow, Report, Store
+from watersmeet.joins.core.operator import Emission, Marks, Overflow, Report, Store
 from watersmeet.language import read_script
 from watersmeet.observe.progress import progress_of
 from watersmeet.physical import JoinPlan, plan_query
-from watersmeet.spark.columnar import find_files
-from watersmeet.spark.compile import Compiler
+from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.session import session
-from watersmeet.spark.sources import read_sources
+from watersmeet.spark.sources.columnar import find_files
+from watersmeet.spark.sources.reading import read_sources
 
 ROWS_PER_WINDOW = 100
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"

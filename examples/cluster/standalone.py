@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
-from watersmeet.spark.java import prepare_java
+from watersmeet.spark.session.java import prepare_java
 
 HOST = "127.0.0.1"
 PATIENCE_SECONDS = 60

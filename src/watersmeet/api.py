@@ -25,10 +25,10 @@ from watersmeet.calls import (
 )
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
-from watersmeet.joins.operator import Overflow
+from watersmeet.explanation.physical import render
+from watersmeet.joins.core.operator import Overflow
 from watersmeet.language import read_script
 from watersmeet.physical import LateRows, Limits, plan_query
-from watersmeet.physical.explain import render
 from watersmeet.plan.nodes import Script
 
 if TYPE_CHECKING:
@@ -206,10 +206,10 @@ def sql(
         ws.sql("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
                orders=orders, deliveries=deliveries)
     """
-    from watersmeet.spark.build import build, source_of
-    from watersmeet.spark.columnar import find_files
+    from watersmeet.spark.compile.build import build, source_of
     from watersmeet.spark.session import session
-    from watersmeet.spark.sources import read_sources
+    from watersmeet.spark.sources.columnar import find_files
+    from watersmeet.spark.sources.reading import read_sources
 
     script = read_script(text)
     _check_one_query(script)
@@ -229,9 +229,9 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
 
         ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
     """
-    from watersmeet.language.substrait import read_substrait
-    from watersmeet.spark.build import build
-    from watersmeet.spark.sources import read_sources
+    from watersmeet.language.substrait.plans import read_substrait
+    from watersmeet.spark.compile.build import build
+    from watersmeet.spark.sources.reading import read_sources
 
     script = read_substrait(plan)
     if not frames:
@@ -255,7 +255,7 @@ def explain(
     **frames: DataFrame,
 ) -> str:
     """How a query would run, and why so: for a script and its DataFrames, or for the arguments of `join`."""
-    from watersmeet.spark.build import source_of
+    from watersmeet.spark.compile.build import source_of
 
     if isinstance(query, str):
         script = read_script(query)
@@ -280,7 +280,7 @@ def _result(
     marks: DataFrame | None,
 ) -> DataFrame:
     """The DataFrame of the one query that a call stands for."""
-    from watersmeet.spark.build import build
+    from watersmeet.spark.compile.build import build
 
     check_choice("late", late, ("counted", "kept"))
     script, sources = call

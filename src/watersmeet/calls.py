@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import refuse
-from watersmeet.joins.operator import Overflow
+from watersmeet.joins.core.operator import Overflow
 from watersmeet.language import read_expression, read_window
 from watersmeet.physical import Limits
 from watersmeet.plan.expressions import Expr, column, quote
@@ -74,7 +74,7 @@ class EventTime:
 
     def source(self, name: str, frame: DataFrame) -> Source:
         """A DataFrame as a source of that name with this event time."""
-        from watersmeet.spark.build import source_of
+        from watersmeet.spark.compile.build import source_of
 
         lag = None if self.lag is None else amount(f"{name}_lag", self.lag)
         idle = None if self.idle is None else amount(f"{name}_idle", self.idle).value

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
+from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.language import read_script
 from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
-from watersmeet.plan.explain import expression_in_words
 
 DAY = 86_400_000_000
 MINUTE = 60_000_000

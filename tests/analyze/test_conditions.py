@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedScan
-from watersmeet.plan.explain import expression_in_words
 
 STREAMS = (
     "CREATE STREAM l (k STRING, a INT, b INT, t BIGINT, WATERMARK FOR t AS t - 0);"

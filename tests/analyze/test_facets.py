@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.explanation.blocks import render_query
 from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedView
-from watersmeet.plan.explain import render_query
 from watersmeet.plan.words import expression_in_words
 
 PLAIN = """\

@@ -13,9 +13,9 @@ import pytest
 
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
+from watersmeet.explanation.blocks import Physical, query_as_json, render_query
 from watersmeet.language import read_script
 from watersmeet.plan.analyzed import AnalyzedJoin
-from watersmeet.plan.explain import Physical, query_as_json, render_query
 
 GOLDEN = Path(__file__).parent / "golden"
 

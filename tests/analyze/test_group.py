@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.analyze.group import MERGEABLE, RETRACTABLE
-from watersmeet.joins.group_types import FUNCTIONS, SYNONYMS, is_retractable
+from watersmeet.joins.group.types import FUNCTIONS, SYNONYMS, is_retractable
 from watersmeet.plan.analyzed import GROUP
 from watersmeet.plan.words import expression_in_words
 

@@ -7,8 +7,8 @@ import pytest
 from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
+from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.plan.analyzed import aliases
-from watersmeet.plan.explain import expression_in_words
 from watersmeet.plan.expressions import column
 from watersmeet.plan.nodes import Item, Query, Scan, Script
 

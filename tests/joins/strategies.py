@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from watersmeet.joins.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.interval import Bound, IntervalJoin, Side
-from watersmeet.joins.operator import END_OF_INPUT, NOW
+from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
 
 Row = dict[str, Any]
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import KINDS, Row, conditions
 
-from watersmeet.joins.changelog import ChangelogJoin
-from watersmeet.joins.changelog_reference import Bag, frozen
-from watersmeet.joins.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.nested import NestedJoin
-from watersmeet.joins.operator import Emission
-from watersmeet.joins.table_join import TableJoin, TableSide
-from watersmeet.joins.table_state import Sizes
+from watersmeet.joins.changelog.definition import Bag, frozen
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.changelog.table_join import TableJoin, TableSide
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.operator import Emission
+from watersmeet.joins.state.table_state import Sizes
 
 TINY = Sizes(block=3, merge_at=2, smallest_tier=2, chunk=4)
 """So that a few rows are many: runs have several blocks, are merged often, and a batch is worked off in parts."""

@@ -16,10 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins import asof_versions, timeline
-from watersmeet.joins.asof import AsofJoin, AsofSide
-from watersmeet.joins.asof_reference import AsofReference, AsofStep
-from watersmeet.joins.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.asof import versions as asof_versions
+from watersmeet.joins.asof.definition import AsofReference, AsofStep
+from watersmeet.joins.asof.operator import AsofJoin, AsofSide
+from watersmeet.joins.core import timeline
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins import runs
-from watersmeet.joins.cache import RunCache
-from watersmeet.joins.interval import Bound, IntervalJoin, Side
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.state import runs
+from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.analyze import analyze
-from watersmeet.joins.operator import END_OF_INPUT
-from watersmeet.joins.reference import multiset
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.interval.definition import multiset
 from watersmeet.language import read_script
 from watersmeet.physical import QueryPlan, plan_query
 from watersmeet.testing.local import LocalQuery

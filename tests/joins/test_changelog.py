@@ -19,11 +19,11 @@ from tests.joins.table_strategies import TINY, Changes, Drawn, drawn_joins, emit
 from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.test_reference_duckdb import JOIN, sql
 
-from watersmeet.joins.changelog import ChangelogJoin, TableSide
-from watersmeet.joins.changelog_reference import Reference, frozen
-from watersmeet.joins.changes import OP, WEIGHT
-from watersmeet.joins.operator import JoinOperator, Piecewise, StateOverflowError
-from watersmeet.joins.table_join import TableJoin
+from watersmeet.joins.changelog.definition import Reference, frozen
+from watersmeet.joins.changelog.operator import ChangelogJoin, TableSide
+from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.operator import JoinOperator, Piecewise, StateOverflowError
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.table_strategies import tuples
 
-from watersmeet.joins.changelog_reference import frozen, is_same
-from watersmeet.joins.changes import WEIGHT, Gathering, consolidated, joined_tables, key_ids, row_codes
+from watersmeet.joins.changelog.definition import frozen, is_same
+from watersmeet.joins.core.changes import WEIGHT, Gathering, consolidated, joined_tables, key_ids, row_codes
 
 FLOATS = st.sampled_from([0.0, -0.0, math.nan, 1.5, None])
 ENTRIES = pa.map_(pa.string(), pa.list_(pa.int32()))

@@ -18,13 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins import group_state
-from watersmeet.joins.group import Aggregate, GroupBy
-from watersmeet.joins.group_limbs import as_integers, carried, decimals, divided, limbs_of
-from watersmeet.joins.group_reference import GroupReference, GroupStep
-from watersmeet.joins.group_types import FUNCTIONS, MOMENTS, SYNONYMS, canonical, is_retractable, result_type
-from watersmeet.joins.operator import END_OF_INPUT, Emission, StateOverflowError
-from watersmeet.joins.rowwise import freeze
+from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateOverflowError
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.group import state as group_state
+from watersmeet.joins.group.definition import GroupReference, GroupStep
+from watersmeet.joins.group.limbs import as_integers, carried, decimals, divided, limbs_of
+from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.types import FUNCTIONS, MOMENTS, SYNONYMS, canonical, is_retractable, result_type
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.latest import Latest
-from watersmeet.joins.operator import END_OF_INPUT, StateOverflowError
-from watersmeet.joins.rowwise import freeze
-from watersmeet.joins.table_state import Sizes
+from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.state.table_state import Sizes
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]

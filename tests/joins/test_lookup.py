@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import conditions
 
-from watersmeet.joins import lookup_batch, lookup_waiting, timeline
-from watersmeet.joins.interval import Side
-from watersmeet.joins.lookup import LOADED, LookupJoin
-from watersmeet.joins.lookup_reference import LookupReference, LookupStep
-from watersmeet.joins.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.joins.table_state import Sizes
+from watersmeet.joins.core import timeline
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.lookup import batch as lookup_batch
+from watersmeet.joins.lookup import waiting as lookup_waiting
+from watersmeet.joins.lookup.definition import LookupReference, LookupStep
+from watersmeet.joins.lookup.operator import LOADED, LookupJoin
+from watersmeet.joins.state.table_state import Sizes
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]

@@ -6,11 +6,11 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from watersmeet.joins import runs
-from watersmeet.joins.cache import RunCache
-from watersmeet.joins.interval import Bound, IntervalJoin, Side
-from watersmeet.joins.marks import hear
-from watersmeet.joins.operator import END_OF_INPUT, NOW
+from watersmeet.joins.core.marks import hear
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.state import runs
+from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.matching import match, merge_order, sort_order, stretches
+from watersmeet.joins.core.matching import match, merge_order, sort_order, stretches
 
 quick = settings(derandomize=True, max_examples=examples(200), deadline=None, database=None)
 few = st.integers(-3, 3)

@@ -15,12 +15,12 @@ from tests.examples import examples
 from tests.joins.table_strategies import TINY, drawn_joins, emitted
 from tests.joins.test_changelog import database, expect_agreement, expect_same, quick  # noqa: F401
 
-from watersmeet.joins import nested
-from watersmeet.joins.changes import WEIGHT
-from watersmeet.joins.condition import Apply, Column
-from watersmeet.joins.nested import NestedJoin
-from watersmeet.joins.operator import JoinOperator, Piecewise
-from watersmeet.joins.table_join import TableSide
+from watersmeet.joins.changelog import nested
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.table_join import TableSide
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.joins.core.operator import JoinOperator, Piecewise
 from watersmeet.testing import MemoryStore
 
 LESS = Apply("<", (Column("l.a"), Column("r.b")))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
-from watersmeet.joins import runs
-from watersmeet.joins.cache import RunCache
-from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.operator import Emission
-from watersmeet.joins.reference import Reference, Step, all_pairs, multiset, side_of
+from watersmeet.joins.core.operator import Emission
+from watersmeet.joins.interval.definition import Reference, Step, all_pairs, multiset, side_of
+from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.state import runs
+from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 quick = settings(

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins import condition as vectorised
-from watersmeet.joins.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.interval import Bound, IntervalJoin, Side
-from watersmeet.joins.operator import END_OF_INPUT
-from watersmeet.joins.reference import Reference
-from watersmeet.joins.rowwise import compare, evaluate, event_time
+from watersmeet.joins.core import condition as vectorised
+from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.rowwise import compare, evaluate, event_time
+from watersmeet.joins.interval.definition import Reference
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
 
 NAN = float("nan")
 

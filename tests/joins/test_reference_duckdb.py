@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
-from watersmeet.joins.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.interval import IntervalJoin, Side
-from watersmeet.joins.reference import all_pairs, multiset
+from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.interval.definition import all_pairs, multiset
+from watersmeet.joins.interval.operator import IntervalJoin, Side
 
 JOIN = {
     "inner": "JOIN",

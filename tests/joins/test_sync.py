@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins import timeline
-from watersmeet.joins.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.joins.sync import DisorderError, SyncJoin, SyncPort
-from watersmeet.joins.sync_reference import SyncReference, SyncStep
+from watersmeet.joins.core import timeline
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.sync.definition import SyncReference, SyncStep
+from watersmeet.joins.sync.operator import DisorderError, SyncJoin, SyncPort
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]

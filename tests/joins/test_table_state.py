@@ -14,9 +14,9 @@ from tests.examples import examples
 from tests.joins.table_strategies import TINY
 from tests.joins.test_properties import forget_decoded_runs
 
-from watersmeet.joins.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.table_rows import TableLayout, TableRows
-from watersmeet.joins.table_state import Sizes, TableState, chunked, groups, upserted
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.state.table_rows import TableLayout, TableRows
+from watersmeet.joins.state.table_state import Sizes, TableState, chunked, groups, upserted
 from watersmeet.testing import MemoryStore
 
 LAYOUT = TableLayout(("k", "v"), "k")

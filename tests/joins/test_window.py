@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.operator import NOW, RUN, Marks, Report
-from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowSide, WindowSpec
-from watersmeet.joins.window_limits import beyond_count, beyond_rows, lasting
-from watersmeet.joins.window_lives import first_above
-from watersmeet.joins.window_reference import WindowReference, WindowStep
+from watersmeet.joins.core.operator import NOW, RUN, Marks, Report
+from watersmeet.joins.window.definition import WindowReference, WindowStep
+from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
+from watersmeet.joins.window.lives import first_above
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide, WindowSpec
 from watersmeet.testing.store import MemoryStore
 
 Rows = list[tuple[Any, ...]]

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
-from watersmeet.joins import window_meet, window_state
-from watersmeet.joins.operator import Emission, StateOverflowError
-from watersmeet.joins.window import WindowJoin
-from watersmeet.joins.window_reference import WindowReference, WindowStep
+from watersmeet.joins.core.operator import Emission, StateOverflowError
+from watersmeet.joins.window import meet as window_meet
+from watersmeet.joins.window import state as window_state
+from watersmeet.joins.window.definition import WindowReference, WindowStep
+from watersmeet.joins.window.operator import WindowJoin
 from watersmeet.testing.store import MemoryStore
 
 quick = settings(

@@ -11,8 +11,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from tests.joins.strategies import conditions
 
-from watersmeet.joins.operator import NOW, RUN
-from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowSide, WindowSpec
+from watersmeet.joins.core.operator import NOW, RUN
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide, WindowSpec
 
 Row = dict[str, Any]
 

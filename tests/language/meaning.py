@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from watersmeet.catalog import Span
-from watersmeet.language.comments import gaps_of
-from watersmeet.language.tokens import Token, tokenize
+from watersmeet.language.format.comments import gaps_of
+from watersmeet.language.reader.tokens import Token, tokenize
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 

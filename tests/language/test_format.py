@@ -13,8 +13,8 @@ from tests.language.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import format_script, read_script
-from watersmeet.language.format import WIDTH
-from watersmeet.language.tokens import tokenize
+from watersmeet.language.format.script import WIDTH
+from watersmeet.language.reader.tokens import tokenize
 
 KNOWN = known_scripts()
 UNSET = SCRIPT.split(";", 1)[1]

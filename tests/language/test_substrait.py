@@ -14,8 +14,8 @@ from tests.language.substrait_plans import COLUMNS, QUERIES, plan_of
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language import substrait_messages
-from watersmeet.language.substrait import read_substrait
+from watersmeet.language.substrait import messages as substrait_messages
+from watersmeet.language.substrait.plans import read_substrait
 from watersmeet.plan.nodes import Join, Query, Scan, Star, Union
 
 ID = {"i64": {"nullability": "NULLABILITY_NULLABLE"}}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.language.substrait_plans import COLUMNS, QUERIES, ROWS, Planned, by_datafusion, by_ibis, counted, ibis_names
 
-from watersmeet.language.substrait import read_substrait
+from watersmeet.language.substrait.plans import read_substrait
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Item, Join, Query, Relation, Scan, Union
 

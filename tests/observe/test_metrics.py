@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from watersmeet.cli.app import app
 from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.endpoint import served
 from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, busy
 from watersmeet.observe.progress import Progress, progress_of

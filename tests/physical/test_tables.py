@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.analyze import analyze
-from watersmeet.joins.changelog import ChangelogJoin
-from watersmeet.joins.group import GroupBy
-from watersmeet.joins.latest import Latest
-from watersmeet.joins.lookup import LOADED, LookupJoin
-from watersmeet.joins.nested import NestedJoin
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.lookup.operator import LOADED, LookupJoin
 from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.physical.ports import mentioned

@@ -18,7 +18,7 @@ from tests.conftest import QUICK
 
 from watersmeet.language import read_script
 from watersmeet.project import resolve_paths
-from watersmeet.spark.run import run_script
+from watersmeet.spark.run.running import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -15,12 +15,12 @@ from tests.spark.frames import counted
 
 import watersmeet as ws
 from watersmeet.analyze import analyze
+from watersmeet.explanation.physical import render
 from watersmeet.language import read_script
 from watersmeet.physical import plan_query
-from watersmeet.physical.explain import render
-from watersmeet.spark.build import build
-from watersmeet.spark.columnar import find_files
-from watersmeet.spark.sources import read_sources
+from watersmeet.spark.compile.build import build
+from watersmeet.spark.sources.columnar import find_files
+from watersmeet.spark.sources.reading import read_sources
 
 pytestmark = pytest.mark.spark
 

@@ -17,7 +17,7 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
 from watersmeet.plan.nodes import Script
-from watersmeet.spark.run import Trigger, run_script
+from watersmeet.spark.run.running import Trigger, run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ RECORDS = (
 
 
 def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSession) -> None:
-    from watersmeet.spark.feeds import debezium_changes
+    from watersmeet.spark.sources.feeds import debezium_changes
 
     assert told(debezium_changes(NOTHING, KEYED, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
@@ -67,7 +67,7 @@ def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSessi
 
 
 def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.feeds import debezium_changes
+    from watersmeet.spark.sources.feeds import debezium_changes
 
     assert told(debezium_changes(NOTHING, BAG, values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
@@ -87,14 +87,14 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
 def test_what_cannot_be_followed_stops_the_query(
     spark: SparkSession, source: Source, record: dict[str, Any], reason: str
 ) -> None:
-    from watersmeet.spark.feeds import debezium_changes
+    from watersmeet.spark.sources.feeds import debezium_changes
 
     with pytest.raises(Exception, match=f"WRONG_CHANGE.*{reason}"):
         debezium_changes(NOTHING, source, values(spark, record)).collect()
 
 
 def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
-    from watersmeet.spark.feeds import debezium_changes
+    from watersmeet.spark.sources.feeds import debezium_changes
 
     source = replace(KEYED, options={"debezium.truncate": "ignore"})
     assert told(debezium_changes(NOTHING, source, values(spark, {"op": "t"}))) == []
@@ -104,7 +104,7 @@ def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
     ("unit", "number"), [("millis", 1714979289123), ("micros", 1714979289123000), ("nanos", 1714979289123000999)]
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
-    from watersmeet.spark.feeds import debezium_changes
+    from watersmeet.spark.sources.feeds import debezium_changes
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
     source = replace(BAG, fields=fields, options={"debezium.time": unit})
@@ -126,7 +126,7 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
 
 
 def test_delta_tells_rows_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.feeds import delta_changes
+    from watersmeet.spark.sources.feeds import delta_changes
 
     rows = [
         (1, "a", "insert", 1),
@@ -153,7 +153,7 @@ def records(spark: SparkSession, *pairs: tuple[bytes | None, str | None]) -> Dat
 
 
 def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession) -> None:
-    from watersmeet.spark.records import decoded
+    from watersmeet.spark.sources.records import decoded
 
     frame = records(
         spark,
@@ -190,7 +190,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
 def test_the_key_of_a_record_is_decoded_by_its_format(
     spark: SparkSession, format_: str, key: bytes, value: object
 ) -> None:
-    from watersmeet.spark.records import decoded
+    from watersmeet.spark.sources.records import decoded
 
     source = replace(TOPIC, options={"value.format": "json", "key.format": format_})
     [row] = decoded(NOTHING, source, records(spark, (key, "{}"))).collect()
@@ -198,7 +198,7 @@ def test_the_key_of_a_record_is_decoded_by_its_format(
 
 
 def test_formats_of_records_that_nobody_knows_are_refused(spark: SparkSession) -> None:
-    from watersmeet.spark.records import decoded
+    from watersmeet.spark.sources.records import decoded
 
     for options in ({"value.format": "avro"}, {"value.format": "json", "key.format": "uuid"}):
         with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
@@ -221,7 +221,7 @@ def read(spark: SparkSession, sql: str, tmp_path: Path) -> list[tuple[Any, ...]]
     """The rows of the one source of a script, as a stream delivers them."""
     from tests.spark.frames import run_all
 
-    from watersmeet.spark.sources import read_sources
+    from watersmeet.spark.sources.reading import read_sources
 
     [frame] = read_sources(spark, read_script(sql), {}).values()
     return [tuple(row) for batch in run_all(frame, tmp_path / "checkpoint") for row in batch]
@@ -262,7 +262,7 @@ def test_a_wrong_condition_for_deletes_is_refused(spark: SparkSession, tmp_path:
 
 
 def test_a_given_frame_of_changes_is_read_as_its_feed(spark: SparkSession) -> None:
-    from watersmeet.spark.sources import read_sources
+    from watersmeet.spark.sources.reading import read_sources
 
     sql = "CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id)) CHANGES FROM debezium; SELECT TABLE * FROM c;"
     frames = read_sources(spark, read_script(sql), {"c": values(spark, RECORDS[0])})
@@ -303,7 +303,7 @@ def test_debezium_records_become_a_snapshot_and_a_static_table_joins(spark: Spar
 
 
 def test_a_static_table_that_a_stream_looks_up_needs_no_copy(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.prepare import prepare
+    from watersmeet.spark.run.prepare import prepare
 
     arrive(tmp_path, 1, s=[{"id": 1}], l=[{"id": 1}])
     declared = """CREATE STREAM s (id INT) USING json OPTIONS (path '{folder}/s');
@@ -366,7 +366,7 @@ def reported(table: int, stream: int = 1, **offsets: object) -> dict[str, Any]:
 
 
 def test_a_table_is_loaded_when_a_batch_has_no_row_of_it_or_there_is_none_at_all() -> None:
-    from watersmeet.spark.loading import Loading
+    from watersmeet.spark.sources.loading import Loading
 
     for last in (reported(0), reported(0, stream=0)):
         loading = Loading((replace(TOPIC, options={"maxFilesPerTrigger": "1"}),))
@@ -378,7 +378,7 @@ def test_a_table_is_loaded_when_a_batch_has_no_row_of_it_or_there_is_none_at_all
 
 
 def test_without_a_limit_the_second_batch_has_all_that_was_there() -> None:
-    from watersmeet.spark.loading import Loading
+    from watersmeet.spark.sources.loading import Loading
 
     loading = Loading((TOPIC,))
     loading.take(reported(5))
@@ -388,7 +388,7 @@ def test_without_a_limit_the_second_batch_has_all_that_was_there() -> None:
 
 
 def test_a_topic_that_never_stops_is_loaded_when_it_is_read_as_far_as_it_went_at_the_start() -> None:
-    from watersmeet.spark.loading import Loading
+    from watersmeet.spark.sources.loading import Loading
 
     loading = Loading((replace(TOPIC, options={"subscribe": "c", "maxOffsetsPerTrigger": "5"}),))
     for end, latest in (((5, 2), (9, 2)), ((8, 2), (50, 20))):

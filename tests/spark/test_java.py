@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.spark import java
-from watersmeet.spark.java import prepare_java
+from watersmeet.spark.session import java
+from watersmeet.spark.session.java import prepare_java
 
 
 def pretend_java(home: Path, version: str) -> Path:

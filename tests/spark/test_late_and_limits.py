@@ -15,7 +15,7 @@ import watersmeet as ws
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
-from watersmeet.spark.run import run_script
+from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

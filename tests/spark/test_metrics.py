@@ -18,7 +18,7 @@ import pytest
 
 from watersmeet import joins
 from watersmeet.errors import WatersmeetError
-from watersmeet.joins.operator import JoinOperator
+from watersmeet.joins.core.operator import JoinOperator
 from watersmeet.language import read_script
 from watersmeet.observe.endpoint import served
 from watersmeet.observe.progress import Progress
@@ -62,7 +62,7 @@ class Running:
         self.thread = Thread(target=self.run)
 
     def run(self) -> None:
-        from watersmeet.spark.run import run_script
+        from watersmeet.spark.run.running import run_script
 
         with suppress(KeyboardInterrupt):
             try:
@@ -124,9 +124,9 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
 
 
 def test_every_operator_has_a_name_in_the_metrics() -> None:
-    from watersmeet.spark.observed import KINDS
+    from watersmeet.spark.exchange.observed import KINDS
 
-    modules = [importlib.import_module(f"watersmeet.joins.{one.name}") for one in pkgutil.iter_modules(joins.__path__)]
+    modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(joins.__path__, "watersmeet.joins.")]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     asked = ("shown", "identity", "for_shards", "step")
     operators = {one for one in classes if all(hasattr(one, name) for name in asked) and one is not JoinOperator}

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.conftest import QUICK
 
 from watersmeet.language import read_script
-from watersmeet.spark.run import run_script
+from watersmeet.spark.run.running import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 

@@ -16,7 +16,7 @@ from tests.spark.frames import run_all, streamed
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.spark.run import Trigger, run_script
+from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
-from watersmeet.spark.run import Trigger, run_script
+from watersmeet.spark.run.running import Trigger, run_script
 
 pytestmark = pytest.mark.spark
 

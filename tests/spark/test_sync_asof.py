@@ -15,8 +15,8 @@ import watersmeet as ws
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.spark.build import source_of
-from watersmeet.spark.run import run_script
+from watersmeet.spark.compile.build import source_of
+from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

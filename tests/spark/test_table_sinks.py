@@ -18,13 +18,13 @@ import pytest
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.spark.run import run_script
+from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.spark.postgres import Postgres
-    from watersmeet.spark.snapshots import Snapshot
+    from watersmeet.spark.sinks.postgres import Postgres
+    from watersmeet.spark.sinks.snapshots import Snapshot
 
 pytestmark = pytest.mark.spark
 
@@ -48,7 +48,7 @@ def folded(batches: Sequence[Sequence[Change]]) -> Counter[tuple[int | None, str
 
 
 def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
-    from watersmeet.spark.table_sinks import logged
+    from watersmeet.spark.sinks.table_sinks import logged
 
     rows = [
         (1, {"a": 1}, "x", "+"), (1, {"a": 1}, "x", "-"),
@@ -67,7 +67,7 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.table_sinks import Target, writer_of
+    from watersmeet.spark.sinks.table_sinks import Target, writer_of
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
     write = writer_of(Target(sink, "log", tmp_path / "checkpoint", "log"))
@@ -84,7 +84,7 @@ def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_p
 
 
 def snapshot(folder: Path, format_: str = "parquet") -> Snapshot:
-    from watersmeet.spark.snapshots import Snapshot
+    from watersmeet.spark.sinks.snapshots import Snapshot
 
     return Snapshot(folder, format_, {})
 
@@ -134,7 +134,7 @@ def test_a_snapshot_cannot_take_back_what_it_does_not_have(spark: SparkSession, 
 
 
 def table_in(address: str, key: tuple[str, ...] = ("id",), **options: str) -> Postgres:
-    from watersmeet.spark.postgres import Postgres
+    from watersmeet.spark.sinks.postgres import Postgres
 
     name = f"t{uuid4().hex}"
     return Postgres(Sink("pg", "postgres", {"url": address, "table": name, **options}), "query", key)
@@ -246,7 +246,7 @@ def test_another_checkpoint_does_not_write_into_the_same_table(spark: SparkSessi
 
 
 def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_path: Path) -> None:
-    from watersmeet.spark.postgres import Postgres
+    from watersmeet.spark.sinks.postgres import Postgres
 
     options = {"host": str(tmp_path), "user": "me", "password": "secret", "dbname": "shop", "table": "t"}
     for changed in ({}, {"hots": "x"}):
@@ -256,7 +256,7 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
 
 
 def test_postgres_without_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from watersmeet.spark import table_sinks
+    from watersmeet.spark.sinks import table_sinks
 
     monkeypatch.setattr(table_sinks, "find_spec", lambda name: None)
     target = table_sinks.Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
@@ -268,7 +268,7 @@ def test_postgres_without_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
-    from watersmeet.spark.table_sinks import upserted
+    from watersmeet.spark.sinks.table_sinks import upserted
 
     rows = changes(spark, (1, "a", "-"), (1, "b", "+"), (2, "c", "-"), (3, None, "+"), (4, "d", "+"), (4, "d", "-"))
     found = {row.key: row.value for row in upserted(rows, ("id",), "topic").collect()}
@@ -280,7 +280,7 @@ def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSe
 
 
 def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.table_sinks import Target, encoded_rows
+    from watersmeet.spark.sinks.table_sinks import Target, encoded_rows
 
     rows = spark.createDataFrame([(1, "a", 2.5)], "_key INT, name STRING, x DOUBLE")
     topic = Sink("topic", "kafka", {"topic": "t", "value.format": "json"})

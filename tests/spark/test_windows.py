@@ -18,7 +18,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
 from watersmeet.physical import plan_query
-from watersmeet.spark.run import run_script
+from watersmeet.spark.run.running import run_script
 from watersmeet.testing import arrow_table, read_case, run_case
 from watersmeet.testing.local import LocalQuery
 

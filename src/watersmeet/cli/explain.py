@@ -13,14 +13,14 @@ import typer
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import open_script, read_project
 from watersmeet.errors import refuse
+from watersmeet.explanation.asked import asked_as_json, asked_topologies, render_asked
+from watersmeet.explanation.blocks import ANALYZED, Physical, query_as_json, query_topology, render_query
+from watersmeet.explanation.physical import known
+from watersmeet.explanation.svg import draw
+from watersmeet.explanation.topology import Topology
 from watersmeet.physical import plan_query
-from watersmeet.physical.explain import known
 from watersmeet.plan.analyzed import AnalyzedQuery
-from watersmeet.plan.explain import ANALYZED, Physical, query_as_json, query_topology, render_query
-from watersmeet.plan.explain_asked import asked_as_json, asked_topologies, render_asked
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.svg import draw
-from watersmeet.plan.topology import Topology
 
 Stage = Literal["plan", "analyzed", "physical"]
 """``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,

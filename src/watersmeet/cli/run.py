@@ -109,7 +109,7 @@ def run_opened(
 
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error.
     """
-    from watersmeet.spark.run import run_script
+    from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
 

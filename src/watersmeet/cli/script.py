@@ -60,7 +60,7 @@ def _read(project: Project) -> Script:
 
 def _with_plan(script: Script, path: Path) -> Script:
     """The declarations of a SQL file with the query of a plan."""
-    from watersmeet.language.substrait import read_substrait  # imported late: only plans need it
+    from watersmeet.language.substrait.plans import read_substrait  # imported late: only plans need it
 
     read = read_substrait(path.read_bytes(), str(path), script.sources)
     declared = {source.name.lower() for source in script.sources}

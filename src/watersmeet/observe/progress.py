@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
-from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, operator_numbers, summed
 
 OUT = "watersmeet"

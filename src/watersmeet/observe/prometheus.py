@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal, TypeVar
 
-from watersmeet.joins.operator import END_OF_INPUT
+from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.metrics import Health, OperatorNumbers
 from watersmeet.observe.progress import Progress
 

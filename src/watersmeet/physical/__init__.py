@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.operator import Overflow
+from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical.asof import plan_asof_join
 from watersmeet.physical.group import plan_group, plan_latest, rows_for_group, rows_for_latest
 from watersmeet.physical.interval import plan_interval_join

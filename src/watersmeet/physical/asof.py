@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from watersmeet.joins.asof import AsofJoin, AsofKind, AsofSide
+from watersmeet.joins.asof.operator import AsofJoin, AsofKind, AsofSide
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan, ViewPlan
 from watersmeet.physical.ports import Keys, port_plan, unions_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
-from watersmeet.joins.condition import Apply, Column, Condition, Constant, Operator
+from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, Operator
 from watersmeet.physical.nodes import Computed
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.joins.changes import POSITION, WEIGHT
-from watersmeet.joins.group import Aggregate, GroupBy
-from watersmeet.joins.group_types import canonical, result_type
-from watersmeet.joins.latest import Latest
+from watersmeet.joins.core.changes import POSITION, WEIGHT
+from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.types import canonical, result_type
+from watersmeet.joins.latest.operator import Latest
 from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, unions_of

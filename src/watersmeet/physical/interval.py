@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from watersmeet.joins.condition import Apply, Condition, Constant
-from watersmeet.joins.interval import Bound, IntervalJoin, Kind, Side
+from watersmeet.joins.core.condition import Apply, Condition, Constant
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind, Side
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of

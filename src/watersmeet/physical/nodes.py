@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.operator import JoinOperator
+from watersmeet.joins.core.operator import JoinOperator
 from watersmeet.plan.analyzed import (
     AnalyzedGroup,
     AnalyzedQuery,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.joins.condition import Apply, Column, Condition
+from watersmeet.joins.core.condition import Apply, Column, Condition
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import Lag, PortInput, PortPlan, Route
 from watersmeet.physical.types import EXACT

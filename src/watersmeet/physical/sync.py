@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.joins.sync import SyncJoin, SyncPort
+from watersmeet.joins.sync.operator import SyncJoin, SyncPort
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
 from watersmeet.physical.ports import unions_of
 from watersmeet.plan.analyzed import AnalyzedSyncJoin

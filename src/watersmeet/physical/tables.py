@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from watersmeet.joins.changelog import ChangelogJoin
-from watersmeet.joins.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.condition import Condition
-from watersmeet.joins.interval import Side
-from watersmeet.joins.latest import Latest
-from watersmeet.joins.lookup import LookupJoin, LookupKind
-from watersmeet.joins.nested import NestedJoin
-from watersmeet.joins.table_join import TableSide
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.changelog.table_join import TableSide
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.condition import Condition
+from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.lookup.operator import LookupJoin, LookupKind
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import CODE, Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of

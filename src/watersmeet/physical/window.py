@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from watersmeet.joins.condition import Condition
-from watersmeet.joins.window import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
+from watersmeet.joins.core.condition import Condition
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.leaves import shown_by
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan

@@ -18,9 +18,9 @@ IMPORTED_ONCE = (
     "pyspark.sql.streaming.stateful_processor_api_client",
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.streaming.proto.StateMessage_pb2",
-    "watersmeet.joins.interval",
-    "watersmeet.spark.exchange",
-    "watersmeet.spark.stateful",
+    "watersmeet.joins.interval.operator",
+    "watersmeet.spark.exchange.packing",
+    "watersmeet.spark.exchange.stateful",
 )
 
 if __name__ == "__main__":

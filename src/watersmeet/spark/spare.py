@@ -25,7 +25,7 @@ PIPE, PROCESS = "WATERSMEET_SPARE", "WATERSMEET_SPARE_PID"
 """Where requests go, and who reads them: what the command is told through its environment."""
 REQUEST = ("PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
 """What a request says, separated by tabs: how to reach Spark."""
-_ONCE = (WORKER, "numpy", "pyarrow.compute", "watersmeet.joins.interval", "watersmeet.spark.stateful")
+_ONCE = (WORKER, "numpy", "pyarrow.compute", "watersmeet.joins.interval.operator", "watersmeet.spark.exchange.stateful")
 
 
 def start_spare(environ: MutableMapping[str, str]) -> None:

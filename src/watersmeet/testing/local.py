@@ -18,11 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.changes import OP, WEIGHT, consolidated
-from watersmeet.joins.lookup import LOADED
-from watersmeet.joins.operator import END_OF_INPUT, NOW, RUN, Marks, Report
-from watersmeet.joins.rowwise import freeze
-from watersmeet.joins.runs import as_int64
+from watersmeet.joins.core.changes import OP, WEIGHT, consolidated
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, RUN, Marks, Report
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.lookup.operator import LOADED
+from watersmeet.joins.state.runs import as_int64
 from watersmeet.physical import (
     Computed,
     JoinPlan,

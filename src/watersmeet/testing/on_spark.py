@@ -13,16 +13,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from watersmeet.catalog import Source
-from watersmeet.joins.interval_batch import LATE_BY, LATE_COLUMN
-from watersmeet.joins.operator import Marks, Report
+from watersmeet.joins.core.operator import Marks, Report
+from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
-from watersmeet.spark.build import Built, build
-from watersmeet.spark.exchange import LATE, REPORT, ROWS, UNMATCHED, from_blobs
-from watersmeet.spark.frames import APART
-from watersmeet.spark.observed import is_partitioned
-from watersmeet.spark.prepare import MARKS_SCHEMA
-from watersmeet.spark.rows import PORT_SHOWN
-from watersmeet.spark.sources import ddl
+from watersmeet.spark.compile.build import Built, build
+from watersmeet.spark.compile.frames import APART
+from watersmeet.spark.exchange.observed import is_partitioned
+from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
+from watersmeet.spark.exchange.rows import PORT_SHOWN
+from watersmeet.spark.run.prepare import MARKS_SCHEMA
+from watersmeet.spark.sources.reading import ddl
 from watersmeet.testing.cells import CHANGE
 from watersmeet.testing.local import Stepped
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.joins.rowwise import freeze
+from watersmeet.joins.core.rowwise import freeze
 from watersmeet.testing.case import CaseBatch, RowList
 from watersmeet.testing.cells import cell
 

@@ -8,25 +8,25 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from watersmeet.joins.asof import AsofJoin
-from watersmeet.joins.asof_reference import AsofReference
-from watersmeet.joins.changelog import ChangelogJoin
-from watersmeet.joins.changelog_reference import Reference as ChangelogReference
-from watersmeet.joins.changes import OP, POSITION
-from watersmeet.joins.group import GroupBy
-from watersmeet.joins.group_reference import GroupReference
-from watersmeet.joins.interval import IntervalJoin
-from watersmeet.joins.latest import Latest
-from watersmeet.joins.lookup import LookupJoin
-from watersmeet.joins.lookup_reference import LookupReference
-from watersmeet.joins.nested import NestedJoin
-from watersmeet.joins.operator import Emission, JoinOperator, Marks, Report
-from watersmeet.joins.reference import Reference
-from watersmeet.joins.rowwise import freeze
-from watersmeet.joins.sync import SyncJoin
-from watersmeet.joins.sync_reference import SyncReference
-from watersmeet.joins.window import WindowJoin
-from watersmeet.joins.window_reference import WindowReference
+from watersmeet.joins.asof.definition import AsofReference
+from watersmeet.joins.asof.operator import AsofJoin
+from watersmeet.joins.changelog.definition import Reference as ChangelogReference
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.core.changes import OP, POSITION
+from watersmeet.joins.core.operator import Emission, JoinOperator, Marks, Report
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.group.definition import GroupReference
+from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.interval.definition import Reference
+from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.lookup.definition import LookupReference
+from watersmeet.joins.lookup.operator import LookupJoin
+from watersmeet.joins.sync.definition import SyncReference
+from watersmeet.joins.sync.operator import SyncJoin
+from watersmeet.joins.window.definition import WindowReference
+from watersmeet.joins.window.operator import WindowJoin
 from watersmeet.testing.rows import emitted_schema
 
 Row = Mapping[str, Any]

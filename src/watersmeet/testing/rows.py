@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.changes import WEIGHT
-from watersmeet.joins.group import GroupBy
-from watersmeet.joins.operator import JoinOperator
-from watersmeet.joins.window import LAST, SEQ, TRIGGER, TRIGGER_PORT
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.operator import JoinOperator
+from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
 from watersmeet.physical import PADDED, JoinPlan
 from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin, Padding
 from watersmeet.plan.expressions import Expr

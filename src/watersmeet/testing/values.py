@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.duration import parse_duration
-from watersmeet.joins.condition import evaluate, holds
+from watersmeet.joins.core.condition import evaluate, holds
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.schema import arrow_type

@@ -1,0 +1,1 @@
+"""What a query is and will do, in words and as a drawing."""

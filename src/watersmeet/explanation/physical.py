@@ -1,0 +1,148 @@
+"""A query and its plan as a person reads them: the analysis with the operator, the exchange and the reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from watersmeet.explanation.blocks import Physical, Stateful, query_as_json, query_topology, render_query
+from watersmeet.explanation.topology import Topology
+from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.nodes import (
+    JoinPlan,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    ViewPlan,
+    below,
+    join_plans,
+)
+from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedLeaf, AnalyzedQuery, AnalyzedScan, AnalyzedSyncJoin
+from watersmeet.plan.facts import Fact
+from watersmeet.plan.result_columns import ungrouped
+from watersmeet.plan.words import expression_in_words, word
+
+SHARDS = (
+    "as many as Spark has shuffle partitions when the query first runs",
+    "whatever is kept is repartitioned first: Spark's sources do not tell in which partition a key is",
+)
+"""How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
+
+
+def render(query: AnalyzedQuery, plan: QueryPlan) -> str:
+    """The plan as a tree of text."""
+    return render_query(query, known(plan))
+
+
+def as_json(query: AnalyzedQuery, plan: QueryPlan) -> dict[str, object]:
+    """The plan for machines."""
+    return query_as_json(query, known(plan))
+
+
+def topology_of(query: AnalyzedQuery, plan: QueryPlan) -> Topology:
+    """The plan as a graph."""
+    return query_topology(query, known(plan))
+
+
+def known(plan: QueryPlan) -> Physical:
+    """What a plan adds to the analysis of its query."""
+    columns = dict(_asked(plan.relation))
+    joins = join_plans(plan.relation)
+    statics = tuple(_statics(plan.relation))
+
+    def found(stateful: Stateful) -> JoinPlan | None:
+        return next((join for join in joins if join.analyzed is stateful), None)
+
+    def remarks(stateful: Stateful) -> list[Fact]:
+        join = found(stateful)
+        static = next((plan for plan in statics if plan.analyzed is stateful), None)
+        if static is not None:
+            return [("operator", [static.why[0]])]
+        return [] if join is None else _remarks(join)
+
+    def read(leaf: AnalyzedLeaf) -> tuple[str, ...] | None:
+        return columns.get(leaf.alias)
+
+    def exchange(stateful: Stateful, port: int) -> str:
+        join = found(stateful)
+        return "" if join is None else _exchange(join, port)
+
+    is_spread = any(port.route != "one" for join in joins for port in join.ports)
+    return Physical(remarks, read, exchange, SHARDS if is_spread else ())
+
+
+def _statics(relation: RelationPlan) -> Iterator[StaticJoinPlan]:
+    if isinstance(relation, StaticJoinPlan):
+        yield relation
+    for one in below(relation):
+        yield from _statics(one)
+
+
+def _asked(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The columns that are asked for of every source and every view, by alias."""
+    if isinstance(relation, ScanPlan):
+        yield relation.alias, relation.columns
+    if isinstance(relation, ViewPlan):
+        yield relation.alias, tuple(output.name for output in relation.outputs)
+    for one in below(relation):
+        yield from _asked(one)
+
+
+def _remarks(join: JoinPlan) -> list[Fact]:
+    return [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)])]
+
+
+def _scanned(join: JoinPlan) -> list[str]:
+    """Which sources the workers read themselves."""
+    names = [port.input.alias for port in join.ports if isinstance(port.input, ScanPlan) and is_columnar(port)]
+    if not names:
+        return []
+    reason = "nothing needs Spark before the join"
+    return [f"{' and '.join(names)}: workers read the Parquet files as columns, for {reason}"]
+
+
+def _exchange(join: JoinPlan, number: int) -> str:
+    """Where the rows of a port go."""
+    port = join.ports[number]
+    match port.route:
+        case "key":
+            meaning = (
+                "rows that may meet are in one shard" if len(join.ports) > 1 else "one shard has all rows of a key"
+            )
+            return f"by {_keys(join, number)}, so that {meaning}"
+        case "partition":
+            return f"by {_keys(join, number)}, so that the rows of a partition stay together"
+        case "time":
+            meaning = "so that equal times meet" if isinstance(join.analyzed, AnalyzedSyncJoin) else "to any shard"
+            return f"by {' and '.join(port.times)}, {meaning}"
+        case "spread":
+            return "by all columns, to any shard"
+        case "all":
+            return "to all shards, over which the other side is spread"
+        case "one":
+            return "all into one shard"
+
+
+def _keys(join: JoinPlan, number: int) -> str:
+    """The expressions of a port that decide about the shard."""
+    port = join.ports[number]
+    if port.shard_by:
+        return ", ".join(_words(port, name) for name in port.shard_by)
+    match join.analyzed:
+        case AnalyzedGroup():
+            keys = tuple(output.expr for output in join.analyzed.by)
+        case AnalyzedQuery():
+            keys = tuple(ungrouped(expr, join.analyzed.group) for expr in join.analyzed.key)
+        case AnalyzedScan():
+            return ", ".join(word(name) for name in join.analyzed.source.primary_key) or "all columns"
+        case AnalyzedSyncJoin():
+            return ", ".join(port.times)
+        case _:
+            keys = tuple(pair[number] for pair in join.analyzed.keys)
+    return ", ".join(expression_in_words(key) for key in keys)
+
+
+def _words(port: PortPlan, name: str) -> str:
+    computed = next((computed.expr for computed in port.computed if computed.name == name), None)
+    return name if computed is None else expression_in_words(computed)

@@ -1,0 +1,181 @@
+"""The graph of a plan as a drawing: one SVG file that needs nothing else, for light and dark screens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from watersmeet.explanation.svg_layout import Place, layout
+from watersmeet.explanation.svg_text import broken, text_width
+from watersmeet.explanation.topology import Node, Step, Topology, said
+from watersmeet.plan.facts import Fact
+
+MARGIN, PADDING, BAR = 24.0, 12.0, 4.0
+HEADING, KIND, TITLE, LINE = 16.0, 9.0, 13.0, 11.0
+"""Sizes of the font: of a query, of what a step does, of what it is called, and of what is said of it."""
+MOST_WIDTH, MOST_LINES = 240.0, 10
+
+_FIRST = ("keys", "bounds", "version", "windows", "ports", "lookup", "group by", "aggregates", "columns", "filter")
+"""What is said first, for there is not room for everything; the rest is in the text that shows under the pointer."""
+
+_STYLE = """
+text { font-family: Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
+.ground { fill: #ffffff } .box { fill: #f6f8fa; stroke: #afb8c1 }
+.edge { fill: none; stroke: #818b98; stroke-width: 1.5 }
+.head { fill: #818b98 } .kind { fill: #59636e } .line { fill: #424a53 }
+.bar { fill: #818b98 } .source .bar, .union .bar, .view .bar { fill: #0969da } .join .bar, .group .bar { fill: #8250df }
+.filter .bar, .lateral .bar { fill: #bf8700 } .repartition .bar, .table .bar { fill: #cf222e }
+.project .bar, .sink .bar { fill: #1a7f37 }
+@media (prefers-color-scheme: dark) {
+text { fill: #f0f6fc } .ground { fill: #0d1117 } .box { fill: #161b22; stroke: #3d444d } .edge { stroke: #9198a1 }
+.head { fill: #9198a1 } .kind { fill: #9198a1 } .line { fill: #c9d1d9 }
+}
+""".strip()
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line of a box: how large, in which class, and how far below the one before."""
+
+    text: str
+    size: float
+    style: str
+    down: float
+
+
+@dataclass(frozen=True)
+class Card:
+    """What stands in the box of a node, and its size."""
+
+    node: Node
+    texts: tuple[Text, ...]
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of the box."""
+        width = max(text_width(text.text, text.size) for text in self.texts)
+        return round(width + 2 * PADDING + BAR, 1), sum(text.down for text in self.texts) + 2 * PADDING
+
+
+def card_of(node: Node) -> Card:
+    """The box of a node: what the step does, what it is called and the first lines of what is said of it."""
+    title = broken(node.step.title, TITLE, MOST_WIDTH)
+    shown: list[str] = []
+    facts = [_fact_lines(node.step, fact) for fact in _ranked(node.step)]
+    for lines in facts:
+        if len(shown) + len(lines) > MOST_LINES and shown:
+            shown.append("…")
+            break
+        shown += lines if len(lines) <= MOST_LINES else [*lines[: MOST_LINES - 1], "…"]
+    return Card(
+        node,
+        (
+            Text(node.step.kind.upper(), KIND, "kind", KIND),
+            *(Text(line, TITLE, "title", TITLE + 5) for line in title),
+            *(Text(line, LINE, "line", LINE + 4) for line in shown),
+        ),
+    )
+
+
+def _ranked(step: Step) -> list[Fact]:
+    rank = {label: place for place, label in enumerate(_FIRST)}
+    # How many shards there are is the same for every query.
+    facts = [fact for fact in said(step.facts) if fact[0] != "shards"]
+    return sorted(facts, key=lambda fact: rank.get(fact[0], len(_FIRST)))
+
+
+def _fact_lines(step: Step, fact: Fact) -> list[str]:
+    label, lines = fact
+    # The columns of a result are lined up for the tree.
+    texts = [re.sub(r"  +", " ", line) for line in lines]
+    told = label in (step.kind, "where") or (label == "columns" and step.kind == "project")
+    return [
+        part
+        for number, line in enumerate(texts)
+        for part in broken(line if told or number else f"{label}: {line}", LINE, MOST_WIDTH)
+    ]
+
+
+def draw(graphs: Sequence[Topology]) -> str:
+    """The graphs of a script's queries, one below the other, as the text of an SVG file.
+
+    >>> from watersmeet.explanation.topology import Edge
+    >>> nodes = (Node("source1", Step("source", "orders")), Node("sink1", Step("sink", "INSERT INTO joined")))
+    >>> text = draw([Topology("INSERT INTO joined", nodes, (Edge("source1", "sink1"),))])
+    >>> text.startswith("<svg "), text.count('class="box"'), text.count('class="edge"')
+    (True, 2, 1)
+    """
+    parts: list[str] = []
+    width, top = 0.0, MARGIN
+    for graph in graphs:
+        heading = broken(graph.title, HEADING, 4 * MOST_WIDTH)
+        for line in heading:
+            top += HEADING
+            parts.append(_text(line, MARGIN, top, HEADING, "heading"))
+            top += HEADING
+            width = max(width, text_width(line, HEADING))
+        drawn, (wide, high) = _graph(graph, MARGIN, top)
+        parts += drawn
+        width, top = max(width, wide), top + high + 2 * MARGIN
+    size = (width + 2 * MARGIN, top - MARGIN)
+    return "\n".join([*_opening(*size, [graph.title for graph in graphs]), *parts, "</svg>", ""])
+
+
+def _opening(width: float, height: float, titles: Sequence[str]) -> list[str]:
+    box = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    arrow = '<path class="head" d="M 0 0 L 8 4 L 0 8 z"/>'
+    marker = f'<marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto" markerUnits="userSpaceOnUse">{arrow}</marker>'  # noqa: E501 - one element
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img">',
+        f"<title>{_xml('; '.join(titles))}</title>",
+        f"<style>\n{_STYLE}\n</style>",
+        f"<defs>{marker}</defs>",
+        f'<rect class="ground" width="{width:.0f}" height="{height:.0f}"/>',
+    ]
+
+
+def _graph(graph: Topology, left: float, top: float) -> tuple[list[str], tuple[float, float]]:
+    """The elements of one graph from that corner on, and how wide and high it is."""
+    cards = {node.id: card_of(node) for node in graph.nodes}
+    places = layout(graph, {name: card.size for name, card in cards.items()})
+    moved = {name: Place(place.x + left, place.y + top, place.width, place.height) for name, place in places.items()}
+    edges = [_edge(moved[edge.start], moved[edge.end]) for edge in graph.edges]
+    boxes = [element for name, card in cards.items() for element in _box(card, moved[name])]
+    size = (max(p.x + p.width for p in places.values()), max(p.y + p.height for p in places.values()))
+    return [*edges, *boxes], size
+
+
+def _edge(start: Place, end: Place) -> str:
+    x, y, to_x, to_y = start.x + start.width, start.middle, end.x, end.middle
+    bend = (to_x - x) / 2
+    way = f"M {x:.1f} {y:.1f} C {x + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
+    return f'<path class="edge" marker-end="url(#head)" d="{way}"/>'
+
+
+def _box(card: Card, place: Place) -> list[str]:
+    corner = f'x="{place.x:.1f}" y="{place.y:.1f}"'
+    texts: list[str] = []
+    down = place.y + PADDING
+    for text in card.texts:
+        down += text.down
+        texts.append(_text(text.text, place.x + BAR + PADDING, down, text.size, text.style))
+    whole = [f"{label}: {line}" for label, lines in said(card.node.step.facts) for line in lines]
+    return [
+        f'<g class="{card.node.step.kind}" id="{_xml(card.node.id)}">',
+        f"<title>{_xml(chr(10).join([card.node.step.title or card.node.step.kind, *whole]))}</title>",
+        f'<rect class="box" {corner} width="{place.width:.1f}" height="{place.height:.1f}" rx="4"/>',
+        f'<rect class="bar" {corner} width="{BAR:.1f}" height="{place.height:.1f}"/>',
+        *texts,
+        "</g>",
+    ]
+
+
+def _text(text: str, x: float, y: float, size: float, style: str) -> str:
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" font-size="{size:g}">{_xml(text)}</text>'
+
+
+def _xml(text: str) -> str:
+    """Text as XML has it; characters that no XML may hold are replaced."""
+    return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))

@@ -1,0 +1,1 @@
+"""The as-of join."""

@@ -1,0 +1,209 @@
+"""The as-of join one row at a time, slow and obvious: the oracle of its tests. The definition is in `asof`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from watersmeet.joins.asof.operator import AsofJoin, AsofSide
+from watersmeet.joins.core.marks import hear
+from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, NOW, RIGHT, Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import compare, event_time
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class AsofStep:
+    """What one batch gives.
+
+    - ``rows``: the columns of the left side, then of the right, None where padded, then the join's extra columns
+    - ``late``: the late rows with their port
+    - ``watermarks``: the watermarks of the result
+    - ``state``: how many questions are open, and how many versions may still be asked for
+    - ``dropped``: how many questions were dropped because too much was kept, and how many versions because of that or
+      because their key had one of their time
+    """
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]]
+    watermarks: dict[str, int]
+    state: tuple[int, int]
+    dropped: tuple[int, int]
+
+
+@dataclass
+class AsofReference:
+    """An as-of join in progress.
+
+    >>> join = AsofReference(AsofJoin("left", AsofSide(("q",), "q"), AsofSide(("t",), "t")))
+    >>> join.step({0: [{"q": 1}, {"q": 7}], 1: [{"t": 5}]}, {"t": 5}).rows
+    [(1, None)]
+    >>> join.step({}, {"t": 8}).rows
+    [(7, 5)]
+    """
+
+    join: AsofJoin
+    _open: list[Row] = field(default_factory=list[Row], init=False)
+    _versions: list[Row] = field(default_factory=list[Row], init=False)
+    _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _active: Marks = field(default_factory=dict[str, int], init=False)
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> AsofStep:
+        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        rows: list[tuple[Any, ...]] = []
+        late = [(p, row) for p in (LEFT, RIGHT) for row in arrivals.get(p, ()) if self._is_late(p, row)]
+        timely = [[row for row in arrivals.get(p, ()) if not self._is_late(p, row)] for p in (LEFT, RIGHT)]
+        dropped = [0, self._take_in(timely[RIGHT])]
+        for row in timely[LEFT]:
+            if self._is_dead(self.join.left, row):
+                rows += self._alone(row)
+            else:
+                self._open.append(row)
+        self._hear(marks)
+        for question in list(self._open):
+            if self._is_settled(question):
+                self._open.remove(question)
+                answer = self._answer(question)
+                rows += self._alone(question) if answer is None else [self._row(question, answer)]
+        self._versions = [version for version in self._versions if self._is_useful(version, self._versions)]
+        rows += self._limit(dropped)
+        state = (len(self._open), len(self._versions))
+        return AsofStep(rows, late, self._watermarks(), state, (dropped[LEFT], dropped[RIGHT]))
+
+    def _take_in(self, rows: list[Row]) -> int:
+        """Keep new versions; returns how many were second versions of a key and time."""
+        horizon, known = self._horizon(), list(self._versions)
+        again = 0
+        for row in rows:
+            if self._is_dead(self.join.right, row) or not self._is_useful(row, known, horizon):
+                continue
+            if any(_time(self.join.right, row) == _time(self.join.right, v) for v in self._of_key(row, self._versions)):
+                again += 1
+            else:
+                self._versions.append(row)
+        return again
+
+    def _of_key(self, row: Row, versions: list[Row]) -> list[Row]:
+        keys = self.join.right.keys
+        return [v for v in versions if all(compare(row[key], v[key]) == 0 for key in keys)]
+
+    def _is_useful(self, version: Row, known: list[Row], horizon: int | None = None) -> bool:
+        """Whether a question at or after the horizon may get a version, now that these are known."""
+        horizon = self._horizon() if horizon is None else horizon
+        time = _time(self.join.right, version)
+        if horizon == END_OF_INPUT:
+            return False
+        if self.join.direction == "forward":
+            return time > horizon if self.join.strict else time >= horizon
+        if self.join.tolerance is not None and time < horizon - self.join.tolerance:
+            return False
+        later = [t for t in (_time(self.join.right, v) for v in self._of_key(version, known)) if t > time]
+        return not any(t < horizon or (t == horizon and not self.join.strict) for t in later)
+
+    def _horizon(self) -> int:
+        """The earliest time that an open question has or that one may come with."""
+        mark = self._received.get(self.join.left.time, -END_OF_INPUT)
+        return min([mark, *(_time(self.join.left, question) for question in self._open)])
+
+    def _is_settled(self, question: Row) -> bool:
+        """Whether no version that may still come would be preferred to the best one known.
+
+        The most that may come is a version as near to the question as the mark still allows.
+        """
+        mark, time = self._received.get(self.join.right.time), _time(self.join.left, question)
+        if mark == END_OF_INPUT:
+            return True
+        near = [time - 1, time, time + 1]
+        coming = near if mark is None else [mark, *(t for t in near if t >= mark)]
+        answer = self._answer(question)
+        return not any(self._is_preferred(t, question, answer) for t in coming)
+
+    def _is_preferred(self, coming: int, question: Row, answer: Row | None) -> bool:
+        """Whether a version of that time would be a better answer."""
+        distance = self._distance(question, coming)
+        if distance is None or answer is None:
+            return distance is not None
+        return distance < (self._distance(question, _time(self.join.right, answer)) or (0, 0))
+
+    def _answer(self, question: Row) -> Row | None:
+        keys = list(zip(self.join.left.keys, self.join.right.keys, strict=True))
+        best: Row | None = None
+        for version in self._versions:
+            if all(compare(question[mine], version[theirs]) == 0 for mine, theirs in keys):
+                time = _time(self.join.right, version)
+                if self._distance(question, time) is not None and self._is_preferred(time, question, best):
+                    best = version
+        return best
+
+    def _distance(self, question: Row, version: int) -> tuple[int, int] | None:
+        """How far a version is, an earlier one a little less; None if it does not fit."""
+        time = _time(self.join.left, question)
+        if (self.join.direction == "backward" and version > time) or (self.join.strict and version == time):
+            return None
+        if self.join.direction == "forward" and version < time:
+            return None
+        if self.join.tolerance is not None and abs(version - time) > self.join.tolerance:
+            return None
+        return (abs(version - time), int(version > time))
+
+    def _is_late(self, port: int, row: Row) -> bool:
+        for name in self.join.sides[port].watermarked:
+            time, mark = event_time(row[name]), self._received.get(name)
+            if mark == END_OF_INPUT or (time is not None and mark is not None and time < mark):
+                return True
+        return False
+
+    def _is_dead(self, side: AsofSide, row: Row) -> bool:
+        if side.dead is not None and row[side.dead] is not False:
+            return True
+        return row[side.time] is None or any(row[key] is None for key in side.keys)
+
+    def _hear(self, marks: Marks) -> None:
+        """Fold the marks in: a mark never falls. What follows from unions and idleness is defined in `marks.hear`."""
+        join = self.join
+        heard, self._active = hear(marks, join.unions, join.idle, join.waits, self._received, self._active)
+        for name, mark in heard.items():
+            if name != NOW:
+                self._received[name] = max(mark, self._received.get(name, mark))
+
+    def _limit(self, dropped: list[int]) -> list[tuple[Any, ...]]:
+        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        limit, kept = self.join.max_rows, (len(self._open), len(self._versions))
+        rows: list[tuple[Any, ...]] = []
+        if limit is None or sum(kept) <= limit:
+            return rows
+        if self.join.overflow == "fail":
+            raise StateOverflowError(kept, limit)
+        both = [(_time(self.join.left, row), LEFT, row) for row in self._open]
+        both += [(_time(self.join.right, row), RIGHT, row) for row in self._versions]
+        for _, port, row in sorted(both, key=lambda each: each[:2])[: sum(kept) - limit]:
+            (self._open, self._versions)[port].remove(row)
+            dropped[port] += 1
+            rows += self._alone(row) if port == LEFT else []
+        return rows
+
+    def _alone(self, question: Row) -> list[tuple[Any, ...]]:
+        return [self._row(question, None)] if self.join.kind == "left" else []
+
+    def _row(self, question: Row, version: Row | None) -> tuple[Any, ...]:
+        theirs = [None if version is None else version[name] for name in self.join.right.columns]
+        extra = [-1 if version is not None else RIGHT] * len(self.join.extra)
+        return (*(question[name] for name in self.join.left.columns), *theirs, *extra)
+
+    def _watermarks(self) -> dict[str, int]:
+        for name in self.join.times:
+            if name in self._received:
+                times = [event_time(row[name]) for row in self._open]
+                held = [END_OF_INPUT - 1 if time is None else time for time in times]
+                mark = min([self._received[name], *held])
+                self._emitted[name] = max(mark, self._emitted.get(name, mark))
+        return dict(self._emitted)
+
+
+def _time(side: AsofSide, row: Row) -> int:
+    time = event_time(row[side.time])
+    assert time is not None  # a row without a time has been turned away
+    return time

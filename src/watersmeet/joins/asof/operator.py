@@ -1,0 +1,184 @@
+"""The as-of join: each left row, a question, gets the version of the right side that is in force at its time.
+
+Definition. A question and a version fit when their keys are equal (NULL never is), the version's time lies on the side
+of the question's time that the direction names (equal times count unless the join is strict), and it is no further away
+than the tolerance. Of the versions that fit, the question's answer is the nearest in time; of two that are equally far,
+the earlier. A key has one version per time: the first delivered.
+
+A question is *settled* when no version that may still come could change its answer. Versions that may come have times
+at or after the mark of the right side. So a question waits until that mark has passed every time at which a version
+would be preferred to the best one known, and is settled at once where there is no such time:
+
+- ``backward``: the times after the best known version, up to the question's own
+- ``forward``: the times from the question's own to before the best known version, or to the end of the tolerance
+- ``nearest``: the times that are nearer than the best known version, or as near and earlier
+
+A batch is one instant of a shard:
+
+1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
+   counted.
+2. A new question that nothing can fit (NULL key, NULL time, own predicate not true) comes out padded at once if the
+   join is ``left``; a version that can fit nothing is ignored.
+3. A new version that no question could get any more (see below, by what was known before the batch) is ignored. One of
+   a key and time that a version already has is dropped and counted.
+4. The marks of the batch are folded in. Every question that is now settled comes out: with its answer, or without one
+   padded if the join is ``left``.
+
+What is kept: the questions that are not settled, and the versions that a question may still get. Questions have times
+at or after the *horizon*, the earlier of the left mark and the first open question. A version is of no use when another
+of its key is later and still before the horizon (or, if not strict, at it), or when all times within its tolerance are
+before the horizon; of ``forward``, when its own time is. Versions of no use may stay for a while in large runs, until
+these are merged: no question chooses them.
+
+The result's marks are those of the left side, held back by open questions. The end of the right side settles all of
+them. See `asof_reference` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
+key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from watersmeet.joins.asof.batch import AsofBatch
+from watersmeet.joins.core.marks import Watermarks, hear
+from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store
+from watersmeet.joins.interval.operator import Bound
+from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout
+
+AsofKind = Literal["inner", "left"]
+"""What becomes of a question without an answer. ``inner``: nothing. ``left``: it comes out padded."""
+
+Direction = Literal["backward", "forward", "nearest"]
+"""Where a version may lie. ``backward``: at or before the question. ``forward``: at or after it. ``nearest``: both."""
+
+
+@dataclass(frozen=True)
+class AsofSide:
+    """How one side's rows arrive: the names of their Arrow columns.
+
+    - ``columns``: what the result shows of a row, in order
+    - ``time``: the event time that is compared (TIMESTAMP, DATE or integers); one of ``times``
+    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
+    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
+    - ``exact``: equal codes imply equal keys, so that candidates need no second look
+    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
+      all may
+    - ``late``: what a late row shows; nothing: late rows are only counted
+    - ``times``: the watermarked columns, which are also the names of their marks; none given: ``time`` alone
+    """
+
+    columns: tuple[str, ...]
+    time: str
+    keys: tuple[str, ...] = ()
+    code: str | None = None
+    exact: bool = False
+    dead: str | None = None
+    late: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+
+    @property
+    def watermarked(self) -> tuple[str, ...]:
+        """The watermarked columns, the compared one included."""
+        return tuple(dict.fromkeys((*self.times, self.time)))
+
+
+@dataclass(frozen=True)
+class AsofJoin(Family):
+    """An as-of join, ready to run.
+
+    ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
+    None: any distance. ``padded_column`` names an int8 column of the emission: -1 for a pair, 1 where the right side
+    is missing; None: no such column.
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> join = AsofJoin("left", AsofSide(("q",), "q"), AsofSide(("t", "v"), "t"))
+    >>> arrivals = {0: pa.table({"q": [1, 7, 9]}), 1: pa.table({"t": [5, 8], "v": ["a", "b"]})}
+    >>> for table in join.step(MemoryStore(), arrivals, {"q": 9, "t": 8}).rows:
+    ...     print(table.to_pylist())
+    [{'q': 7, 't': 5, 'v': 'a'}]
+    [{'q': 1, 't': None, 'v': None}]
+    """
+
+    kind: AsofKind
+    left: AsofSide
+    right: AsofSide
+    direction: Direction = "backward"
+    strict: bool = False
+    tolerance: int | None = None
+    padded_column: str | None = None
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        directory = Directory.from_bytes(store.get(DIRECTORY), 2)
+        before = Watermarks.of(directory.received, ())
+        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active)
+        batch = AsofBatch(self, store, directory, before, before.folded(heard, ()), active)
+        for port in sorted(arrivals):
+            batch.admit(port, arrivals[port])
+        batch.answer()
+        batch.keep()
+        batch.limit()
+        return batch.finish()
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each side."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The column that says which side is missing, if it is asked for."""
+        return () if self.padded_column is None else (self.padded_column,)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What a late row of each port shows, if late rows are kept."""
+        return (self.left.late, self.right.late)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but limits, idleness and what is told of rows."""
+        sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
+        return repr(replace(self, padded_column=None, max_rows=None, overflow="fail", idle=(), **sides))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The watermarked columns of the result: those of the left side."""
+        return self.left.watermarked
+
+    @property
+    def sides(self) -> tuple[AsofSide, AsofSide]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def waits(self) -> tuple[Bound, ...]:
+        """Questions wait for the right mark, versions for the left one. An idle side follows the one that waits."""
+        return (Bound(self.left.time, self.right.time, 0), Bound(self.right.time, self.left.time, 0))
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """What is stored of each side: questions in the order of their times, versions by key and time."""
+        return (
+            Layout(self._stored(self.left, self.left.watermarked), self.left.watermarked, self.left.time, None),
+            Layout(self._stored(self.right, (self.right.time,)), (self.right.time,), self.right.time, self.right.code),
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether equal codes imply equal keys."""
+        return self.left.exact and self.right.exact
+
+    def _stored(self, side: AsofSide, times: tuple[str, ...]) -> tuple[str, ...]:
+        code = () if side.code is None else (side.code,)
+        keys = () if self.is_exact else side.keys
+        return tuple(dict.fromkeys((*side.columns, *times, *keys, *code)))

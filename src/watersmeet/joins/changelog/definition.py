@@ -1,0 +1,156 @@
+"""The definition of the joins of two changing tables, slow and obvious: the oracle of their tests.
+
+A table is a bag: rows, each with the number of times it is there, which may be negative for a while. Two rows are one
+if all their columns are the same, where NaN is NaN and -0.0 is not 0.0.
+
+A left and a right row *match* when neither is dead (its side says so, or a key is NULL), their keys are equal, and the
+rest of the condition is true: false and unknown are both "no".
+
+`joined` is the join of two bags. A pair is there as often as the product of its rows' numbers. A row of a preserved
+side is there alone, padded, if the numbers of the rows that it matches add up to zero. ``semi``: the left rows for
+which they do not add up to zero; ``anti``: those for which they do.
+
+A batch (`Reference.step`) gives the difference of `joined` after and before its changes. An upsert takes the place of
+the row with its key, a delete takes that row away; changes of one key count in the order of their positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from watersmeet.joins.changelog.table_join import TableJoin, TableSide
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.rowwise import compare, evaluate
+
+Row = Mapping[str, Any]
+
+
+@dataclass
+class Bag:
+    """Rows with the number of times each is there; a number of zero is no row."""
+
+    rows: dict[Any, tuple[Row, int]] = field(default_factory=dict[Any, tuple[Row, int]])
+
+    def add(self, row: Row, number: int) -> None:
+        """Let a row be there so many times more."""
+        name = frozen(row)
+        total = self.rows.get(name, (row, 0))[1] + number
+        if total:
+            self.rows[name] = (row, total)
+        else:
+            self.rows.pop(name, None)
+
+    def __iter__(self) -> Any:
+        return iter(list(self.rows.values()))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass
+class Reference:
+    """A join of two tables in progress; ``tables`` are what they hold now.
+
+    >>> join = TableJoin("left", TableSide(("a",), ("a",)), TableSide(("b",), ("b",)))
+    >>> reference = Reference(join)
+    >>> reference.step({0: [{"a": 1, "#weight": 1}]})
+    Counter({(1, None): 1})
+    >>> sorted(reference.step({1: [{"b": 1, "#weight": 2}]}).items(), key=str)
+    [((1, 1), 2), ((1, None), -1)]
+    """
+
+    join: TableJoin
+    tables: tuple[Bag, Bag] = field(default_factory=lambda: (Bag(), Bag()))
+
+    def step(self, arrivals: Mapping[int, Sequence[Row]]) -> Counter[tuple[Any, ...]]:
+        """One batch: the changes per port; gives what changes in the result, each row with a number."""
+        before = joined(self.join, *self.tables)
+        for port, rows in arrivals.items():
+            change(self.join.sides[port], self.tables[port], rows)
+        after = joined(self.join, *self.tables)
+        after.subtract(before)
+        return Counter({row: number for row, number in after.items() if number})
+
+
+def change(side: TableSide, table: Bag, rows: Sequence[Row]) -> None:
+    """Let changes happen to a table."""
+    stored = (*side.layout.columns, *side.keys, *([] if side.dead is None else [side.dead]))
+    if not side.upsert_key:
+        for row in rows:
+            table.add({name: row[name] for name in stored}, row.get(WEIGHT, 1))
+        return
+    for row in sorted(rows, key=lambda row: row.get(POSITION, 0)):
+        for old, number in table:
+            if all(is_same(old[name], row[name]) for name in side.upsert_key):
+                table.add(old, -number)
+        if row[OP] > 0:
+            table.add({name: row[name] for name in stored}, 1)
+
+
+def joined(join: TableJoin, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
+    """The join of two bags: each row of the result with the number of times it is there."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    weight: dict[tuple[int, Any], int] = {}
+    for one, times in left:
+        for other, other_times in right:
+            if matches(join, one, other):
+                for port, row, number in ((0, one, other_times), (1, other, times)):
+                    weight[port, frozen(row)] = weight.get((port, frozen(row)), 0) + number
+                if join.kind not in ("semi", "anti"):
+                    found[shown(join, one, other)] += times * other_times
+    for port, table in enumerate((left, right)):
+        for row, number in table:
+            is_alone = weight.get((port, frozen(row)), 0) == 0
+            if is_alone != (join.kind == "semi") and comes_alone(join, port):
+                found[shown(join, row, None) if port == 0 else shown(join, None, row)] += number
+    return Counter({row: number for row, number in found.items() if number})
+
+
+def comes_alone(join: TableJoin, port: int) -> bool:
+    """Whether rows of that port come out without a partner."""
+    return join.kind == "full" or join.kind in (("left", "semi", "anti"), ("right",))[port]
+
+
+def matches(join: TableJoin, left: Row, right: Row) -> bool:
+    """Whether two rows match."""
+    if is_dead(join.left, left) or is_dead(join.right, right):
+        return False
+    keys = zip(join.left.keys, join.right.keys, strict=True)
+    if any(compare(left[one], right[other]) != 0 for one, other in keys):
+        return False
+    return join.condition is None or evaluate(join.condition, {**left, **right}) is True
+
+
+def is_dead(side: TableSide, row: Row) -> bool:
+    """Whether a row can never match."""
+    return (side.dead is not None and row[side.dead] is not False) or any(row[key] is None for key in side.keys)
+
+
+def shown(join: TableJoin, left: Row | None, right: Row | None) -> tuple[Any, ...]:
+    """The row of the result that two rows make, or one alone."""
+    mine = [None if left is None else frozen(left[name]) for name in join.left.columns]
+    return (*mine, *(None if right is None else frozen(right[name]) for name in join.right.columns))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values of a key are equal; NULL is NULL."""
+    return one is other or compare(one, other) == 0
+
+
+def frozen(value: Any) -> Any:
+    """The value as one that can be counted and is equal only to what shows alike: every NaN the same, -0.0 not 0.0.
+
+    >>> frozen(-0.0) == frozen(0.0), frozen(math.nan) == frozen(-math.nan)
+    (False, True)
+    """
+    if isinstance(value, float):
+        return ("nan",) if math.isnan(value) else ("-0.0",) if str(value) == "-0.0" else value
+    if isinstance(value, dict):
+        return tuple((name, frozen(part)) for name, part in cast("dict[str, Any]", value).items())
+    if isinstance(value, list | tuple):
+        return tuple(frozen(part) for part in cast("Iterable[Any]", value))
+    return value

@@ -1,0 +1,182 @@
+"""What joins of two changing tables have in common: their sides, their kinds, and which pairs of rows are a match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.matching import Bools, Ints, Pairs, Stretches
+from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.interval.operator import LEFT_ONLY, TRACKED, Kind
+from watersmeet.joins.state.table_rows import TableLayout, TableRows
+from watersmeet.joins.state.table_state import SIZES, Sizes
+
+
+@dataclass(frozen=True)
+class TableSide:
+    """How the changes of one table arrive: the names of their Arrow columns.
+
+    - ``columns``: what the result shows of a row, in order
+    - ``keys``: the key columns; a NULL in one of them never matches
+    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
+    - ``exact``: equal codes imply equal keys, so that candidates need no second look
+    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
+      all may
+    - ``operands``: further columns that the condition reads
+    - ``upsert_key``: the table's primary key, from which ``keys`` follow: arrivals carry `OP` and `POSITION` and
+      replace the row with their key. Empty: arrivals carry `WEIGHT`; without it each is an insert
+    """
+
+    columns: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    code: str | None = None
+    exact: bool = False
+    dead: str | None = None
+    operands: tuple[str, ...] = ()
+    upsert_key: tuple[str, ...] = ()
+
+    @cached_property
+    def layout(self) -> TableLayout:
+        """What is stored of the table. What never matches is stored only where a delete will not say what it was."""
+        keys = () if self.exact and not self.upsert_key else self.keys
+        code = () if self.code is None else (self.code,)
+        dead = (self.dead,) if self.dead is not None and self.upsert_key else ()
+        columns = (*self.columns, *keys, *code, *self.operands, *self.upsert_key, *dead)
+        return TableLayout(tuple(dict.fromkeys(columns)), self.code)
+
+    def alive(self, table: pa.Table | pa.RecordBatch) -> Bools:
+        """Which rows may match: no key is NULL, and the row's own predicate is true. Columns not there say nothing."""
+        names = frozenset(table.schema.names)
+        alive = np.ones(table.num_rows, np.bool_)
+        for name in self.keys:
+            if name in names and table.column(name).null_count:
+                alive &= table.column(name).is_valid().to_numpy(zero_copy_only=False)
+        if self.dead is not None and self.dead in names and table.num_rows:
+            alive &= ~pc.fill_null(table.column(self.dead), True).to_numpy(zero_copy_only=False)
+        return alive
+
+
+@dataclass(frozen=True)
+class TableJoin(Family):
+    """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
+
+    ``condition`` is whatever must hold besides equal keys. ``sizes`` are for tests: no result depends on them.
+    """
+
+    kind: Kind
+    left: TableSide
+    right: TableSide
+    condition: Condition | None = None
+    max_rows: int | None = None
+    sizes: Sizes = SIZES
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The changes of the result as they come, and last the emission with the rest."""
+        raise NotImplementedError
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard."""
+        return gathered(self.stream(store, arrivals, marks))
+
+    @property
+    def may_split(self) -> bool:
+        """A batch comes whole: what cancels out within it must not be seen."""
+        return False
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each side."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The weight of a change."""
+        return (WEIGHT,)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """No change of a table is late."""
+        return ((), ())
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means."""
+        return repr(replace(self, max_rows=None, sizes=SIZES))
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
+        """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
+        return replace(self, max_rows=max_rows)
+
+    @property
+    def sides(self) -> tuple[TableSide, TableSide]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def tracked(self) -> tuple[bool, bool]:
+        """Whether it matters for a port if its rows match at all, besides what they match."""
+        return TRACKED[self.kind]
+
+    @property
+    def shows_pairs(self) -> bool:
+        """Whether pairs come out, and not the left side only."""
+        return self.kind not in LEFT_ONLY
+
+    def meets(self, sums: Ints) -> Ints:
+        """1 for a row that comes out alone, or in a semi join at all, given the weight of what it matches; else 0."""
+        return ((sums != 0) if self.kind == "semi" else (sums == 0)).astype(np.int64)
+
+    def by_code(self, left: TableRows, right: TableRows, size: int) -> Iterator[Pairs]:
+        """The matches among rows sorted by code, at most ``size`` at once: positions in left, positions in right."""
+        is_left = len(left) <= len(right)
+        probe, build = (left.codes, right.codes) if is_left else (right.codes, left.codes)
+        start, stop = np.searchsorted(build, probe, "left"), np.searchsorted(build, probe, "right")
+        some = np.flatnonzero(start < stop)
+        for found in Stretches(some, start[some], stop[some]).pieces(size):
+            pairs = self.verified(left, right, found if is_left else Pairs(found.build, found.probe))
+            if pairs.probe.size:
+                yield pairs
+
+    def verified(self, left: TableRows, right: TableRows, found: Pairs) -> Pairs:
+        """Those of the candidates whose keys really are equal and for which the condition holds."""
+        if not self.left.exact:
+            for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
+                values = left.table.column(mine).take(pa.array(found.probe))
+                found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
+        return found if self.condition is None else found.where(self.holding(self.condition, left, right, found))
+
+    def holding(self, condition: Condition, left: TableRows, right: TableRows, found: Pairs) -> Bools:
+        """For which of the candidates the condition holds."""
+        ours = frozenset(self.left.layout.columns)
+
+        def column(name: str) -> pa.Array:
+            rows, positions = (left, found.probe) if name in ours else (right, found.build)
+            return rows.table.column(name).take(pa.array(positions))
+
+        return holds(condition, column, len(found.probe))
+
+    def joined(self, left: TableRows, right: TableRows, found: Pairs) -> pa.Table:
+        """The changes that pairs make: their weights multiply."""
+        mine = left.table.select(list(self.left.columns)).take(pa.array(found.probe)).columns
+        theirs = right.table.select(list(self.right.columns)).take(pa.array(found.build)).columns
+        return self.changes(mine, theirs, left.weights[found.probe] * right.weights[found.build])
+
+    def alone(self, port: int, rows: TableRows, weights: Ints) -> pa.Table:
+        """The changes that rows of a port make without a partner, so many times each."""
+        some = np.flatnonzero(weights)
+        mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(some)).columns
+        nulls = [pa.nulls(some.size)] * len(self.sides[1 - port].columns)
+        return self.changes(*((mine, nulls) if port == LEFT else (nulls, mine)), weights[some])
+
+    def changes(self, left: list[pa.Array], right: list[pa.Array], weights: Ints) -> pa.Table:
+        """Changes of the result from the columns of both sides."""
+        names = [*self.left.columns, *self.right.columns, WEIGHT]
+        return pa.Table.from_arrays([*left, *right, pa.array(weights)], names=names)

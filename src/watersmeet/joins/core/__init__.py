@@ -1,0 +1,1 @@
+"""What every join family is built from: its contract, watermarks, conditions, matching."""

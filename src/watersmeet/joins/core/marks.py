@@ -1,0 +1,204 @@
+"""Watermarks of a join: what was received per column, and from that how long rows live (HZ-16 to HZ-19).
+
+``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is
+late when one of
+its times is below the received mark of that column, and expired when one of its times is below the limit of that
+column.
+Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
+
+
+class Postpone(Protocol):
+    """``column >= other - constant``, as far as watermarks are concerned."""
+
+    @property
+    def column(self) -> str:
+        """The column whose rows are postponed."""
+        ...
+
+    @property
+    def other(self) -> str:
+        """The column of the other side whose mark decides."""
+        ...
+
+    @property
+    def constant(self) -> int:
+        """By how much."""
+        ...
+
+
+@dataclass(frozen=True)
+class Watermarks:
+    """The marks received so far, and the limits they set."""
+
+    received: Marks
+    limits: Marks
+
+    @staticmethod
+    def of(received: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+        """The watermarks of a join with these bounds.
+
+        >>> from watersmeet.joins.interval.operator import Bound
+        >>> Watermarks.of({"r.t": 10}, [Bound("l.t", "r.t", 4)]).limits
+        {'l.t': 6}
+        """
+        limits: dict[str, int] = {}
+        for bound in bounds:
+            if bound.other in received:
+                limit = _postponed(received[bound.other], bound.constant)
+                limits[bound.column] = max(limit, limits.get(bound.column, limit))
+        return Watermarks(dict(received), limits)
+
+    def folded(self, marks: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+        """With further marks; a watermark never goes back."""
+        both = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in marks.items() if k != NOW}}
+        return Watermarks.of(both, bounds)
+
+    def is_late(self, times: Mapping[str, Ints], rows: int) -> Bools:
+        """Which rows have a time below a received mark of their own side."""
+        return _below_any(times, self.received, rows)
+
+    def missed(self, times: Mapping[str, Ints], rows: int) -> tuple[pa.Array, pa.Array]:
+        """For rows that are all late: which mark each missed, and by how much; NULL where its side had ended."""
+        which = np.full(rows, -1)
+        by = np.zeros(rows, np.int64)
+        ended = np.zeros(rows, np.bool_)
+        for number, (column, values) in enumerate(times.items()):
+            below = (which < 0) & _below_any({column: values}, self.received, rows)
+            which[below] = number
+            mark = self.received.get(column, 0)
+            by[below] = mark - values[below]
+            ended |= below & (mark == END_OF_INPUT)
+        return pa.array(list(times)).take(pa.array(which)), pa.array(by, mask=ended)
+
+    def is_expired(self, times: Mapping[str, Ints], rows: int) -> Bools:
+        """Which rows nothing can meet any more."""
+        return _below_any(times, self.limits, rows)
+
+    def expires_all(self, highest: Marks) -> bool:
+        """Whether rows whose times reach at most ``highest`` per column are all expired."""
+        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in highest.items())
+
+    def expires_any(self, lowest: Marks) -> bool:
+        """Whether one of the rows whose times begin at ``lowest`` per column may be expired."""
+        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in lowest.items())
+
+    def emitted(self, columns: Sequence[str], bounded: frozenset[str], kept: Marks, before: Marks) -> Marks:
+        """The marks of the join's output: ``min(received, limit)`` per column, so that all shards agree (HZ-34).
+
+        A column that no bound mentions has no limit; it follows the earliest row still ``kept``, so that a join further
+        on does not stall (and never goes back ``before`` what was emitted).
+        """
+        out: dict[str, int] = {}
+        ended = all(self.received.get(column) == END_OF_INPUT for column in columns)
+        for column in columns:
+            if column not in self.received or (column in bounded and column not in self.limits):
+                continue
+            hold = self.limits[column] if column in bounded else kept.get(column, END_OF_INPUT)
+            mark = min(self.received[column], hold)
+            if mark == END_OF_INPUT and not ended:
+                # As long as a side goes on, rows padded for the other come with NULL in its columns: they are not late.
+                mark -= 1
+            out[column] = max(mark, before.get(column, mark))
+        return out
+
+
+def hear(
+    marks: Marks,
+    unions: Sequence[tuple[str, tuple[str, ...]]],
+    idle: Sequence[tuple[str, int]],
+    bounds: Sequence[Postpone],
+    received: Marks,
+    active: Marks,
+    *,
+    slowest: bool = False,
+) -> tuple[Marks, Marks]:
+    """The marks of a batch with those that follow from them, and when each column was last heard of.
+
+    A column that several sources feed is as far as the slowest of its parts, once all have been heard of. What has been
+    silent for its idle time by the wall clock no longer holds anything back: a part follows the other parts, a column
+    the columns that wait for it: the latest of them, or the ``slowest`` that is not silent itself, where they also wait
+    for each other. Such a mark is one like any other: what comes later and is older is late.
+
+    >>> hear({"a": 5}, [("u", ("a", "b"))], [], [], {"b": 3}, {})
+    ({'a': 5, 'u': 3}, {})
+    """
+    out = dict(marks)
+    fresh = {*marks, *(column for column, parts in unions if any(part in marks for part in parts))}
+    silent, heard = _silent(marks.get(NOW), fresh, idle, active)
+    for column, parts in unions:
+        for part in (part for part in parts if part in silent):
+            _follow(out, part, [other for other in parts if other != part], received)
+        latest = [_latest(out, part, received) for part in parts]
+        if None not in latest:
+            earliest = min(mark for mark in latest if mark is not None)
+            out[column] = max(earliest, out.get(column, earliest))
+    for column in (column for column, _ in idle if column in silent):
+        others = [bound.column for bound in bounds if bound.other == column]
+        awake = [other for other in others if other not in silent] if slowest else []
+        _follow(out, column, awake or others, received, slowest=bool(awake))
+    return out, heard
+
+
+def _silent(now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], active: Marks) -> tuple[set[str], Marks]:
+    """What has been silent for too long, and when each was last heard of.
+
+    Between two ticks the clock stands still. A clock that jumps by a whole idle time tells of a pause of the query, not
+    of its sources: they get another chance.
+    """
+    if not idle:
+        return set(), active
+    clock = active.get(NOW) if now is None else now
+    if clock is None:
+        return set(), active
+    heard = {**active, NOW: clock}
+    for column, after in idle:
+        if column in fresh or column not in heard or clock - active.get(NOW, clock) >= after:
+            heard[column] = clock
+    return {column for column, after in idle if column not in fresh and clock - heard[column] >= after}, heard
+
+
+def _follow(out: dict[str, int], column: str, others: Sequence[str], received: Marks, *, slowest: bool = False) -> None:
+    latest = [_latest(out, other, received) for other in others]
+    marks = [mark for mark in latest if mark is not None]
+    if marks and not (slowest and None in latest):
+        mark = min(marks) if slowest else max(marks)
+        out[column] = max(mark, out.get(column, mark))
+
+
+def _latest(marks: Marks, column: str, received: Marks) -> int | None:
+    found = [known[column] for known in (marks, received) if column in known]
+    return max(found, default=None)
+
+
+def _postponed(mark: int, constant: int) -> int:
+    if mark == END_OF_INPUT:
+        return END_OF_INPUT
+    return max(-END_OF_INPUT, min(mark - constant, END_OF_INPUT - 1))
+
+
+def _is_below(time: int, limit: int) -> bool:
+    return time < limit or limit == END_OF_INPUT
+
+
+def _below_any(times: Mapping[str, Ints], limits: Marks, rows: int) -> Bools:
+    below = np.zeros(rows, dtype=np.bool_)
+    for column, values in times.items():
+        limit = limits.get(column)
+        if limit == END_OF_INPUT:
+            return np.ones(rows, dtype=np.bool_)
+        if limit is not None:
+            below |= values < limit
+    return below

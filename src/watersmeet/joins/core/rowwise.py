@@ -1,0 +1,192 @@
+"""Values and conditions one row at a time: the obvious evaluation that the vectorised one is checked against.
+
+Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
+that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
+overflow of 64 bits are errors. Timestamps, dates and intervals count in microseconds, dates from midnight UTC. All of
+it is written here one row at a time and independently of `condition`, so that each can be checked by the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal, localcontext
+from typing import Any, cast
+
+from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def event_time(value: int | datetime | date | None) -> int | None:
+    """An event time as a number: microseconds since 1970 for timestamps and dates, integers as they are.
+
+    >>> event_time(date(1970, 1, 2))
+    86400000000
+    >>> event_time(datetime(1970, 1, 1, 0, 0, 1))
+    1000000
+    """
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, date):
+        return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
+    return value
+
+
+def freeze(value: Any) -> Any:
+    """The value as one that can be counted: lists as tuples, structs as tuples of pairs, every NaN the same.
+
+    >>> freeze({"a": [1, None]})
+    (('a', (1, None)),)
+    """
+    if isinstance(value, float) and math.isnan(value):
+        return math.nan
+    if isinstance(value, dict):
+        return tuple((name, freeze(part)) for name, part in cast("dict[str, Any]", value).items())
+    if isinstance(value, list | tuple):
+        return tuple(freeze(part) for part in cast("list[Any]", value))
+    return value
+
+
+def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
+    """The value of a condition for one row, or pair of rows; None is unknown.
+
+    >>> evaluate(Apply("<", (Column("a"), Constant(3))), {"a": 2})
+    True
+    >>> evaluate(Apply("and", (Constant(None), Constant(False))), {})
+    False
+    """
+    match condition:
+        case Column(name):
+            return _plain(row[name])
+        case Constant(value):
+            return _plain(value)
+        case Apply("and" | "or" as operator, args):
+            return _logic(operator == "or", args, row)
+        case Apply("is_null", (arg,)):
+            return evaluate(arg, row) is None
+        case Apply("not", (arg,)):
+            value = evaluate(arg, row)
+            return None if value is None else not value
+        case Apply("negate", (arg,)):
+            value = evaluate(arg, row)
+            return None if value is None else _in_range(-value)
+        case Apply(operator, (one, other)):
+            return _binary(operator, evaluate(one, row), evaluate(other, row))
+        case Apply(operator, args):
+            raise ValueError(f"{operator} does not take {len(args)} arguments")
+
+
+def compare(one: Any, other: Any) -> int | None:
+    """Negative, zero or positive as one value is before, equal to or after the other; None if either is NULL.
+
+    >>> compare(float("nan"), float("inf")), compare(-0.0, 0.0), compare(None, 1)
+    (1, 0, None)
+    """
+    one, other = _plain(one), _plain(other)
+    if one is None or other is None:
+        return None
+    if isinstance(one, dict | list | tuple):
+        return _compare_parts(_parts(one), _parts(other))
+    one, other = _same_kind(one, other)
+    if isinstance(one, float):
+        nan, other_nan = math.isnan(one), math.isnan(other)
+        if nan or other_nan:
+            return nan - other_nan
+    return (one > other) - (one < other)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, date):  # a datetime is one, too
+        return event_time(value)
+    if isinstance(value, timedelta):
+        return value // _MICROSECOND
+    return value
+
+
+def _logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) -> bool | None:
+    unknown = False
+    for arg in args:
+        value = evaluate(arg, row)
+        if value is decisive:
+            return decisive
+        unknown = unknown or value is None
+    return None if unknown else not decisive
+
+
+def _binary(operator: str, one: Any, other: Any) -> Any:
+    if operator == "<=>":
+        return one is other if one is None or other is None else compare(one, other) == 0
+    if one is None or other is None:
+        return None
+    match operator, compare(one, other) or 0:
+        case "=", order:
+            return order == 0
+        case "<>", order:
+            return order != 0
+        case "<", order:
+            return order < 0
+        case "<=", order:
+            return order <= 0
+        case ">", order:
+            return order > 0
+        case ">=", order:
+            return order >= 0
+        case _:
+            return _arithmetic(operator, *_same_kind(one, other))
+
+
+def _arithmetic(operator: str, one: Any, other: Any) -> Any:
+    if operator in "/%" and other == 0:
+        raise ZeroDivisionError(f"{one} {operator} {other}")
+    with localcontext(prec=76):
+        match operator:
+            case "+":
+                return _in_range(one + other)
+            case "-":
+                return _in_range(one - other)
+            case "*":
+                return _in_range(one * other)
+            case "/":
+                return one / other if isinstance(one, Decimal) else float(one) / float(other)
+            case "%":
+                return _remainder(one, other)
+            case _:
+                raise ValueError(f"{operator} is not an operator")
+
+
+def _remainder(one: Any, other: Any) -> Any:
+    if isinstance(one, float):
+        return math.fmod(one, other)
+    # Python's % on integers takes the sign of the divisor; on Decimal it takes that of the dividend, as Spark's does.
+    return one % other if isinstance(one, Decimal) else int(math.copysign(1, one)) * (abs(one) % abs(other))
+
+
+def _in_range(value: Any) -> Any:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OverflowError(f"{value} does not fit 64 bits")
+    return value
+
+
+def _same_kind(one: Any, other: Any) -> tuple[Any, Any]:
+    """Both as doubles if one is, else both as decimals if one is: Spark's widening."""
+    for kind in (float, Decimal):
+        if isinstance(one, kind) or isinstance(other, kind):
+            return kind(one), kind(other)
+    return one, other
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(cast("dict[str, Any]", value).values()) if isinstance(value, dict) else list(value)
+
+
+def _compare_parts(one: list[Any], other: list[Any]) -> int:
+    for a, b in zip(one, other, strict=False):
+        # Inside a nested value NULL is a value like any other, and comes first.
+        order = (a is not None) - (b is not None) if a is None or b is None else compare(a, b)
+        if order:
+            return order
+    return len(one) - len(other)

@@ -1,0 +1,217 @@
+"""The definition of a grouping: all rows of a group are kept, and its aggregates computed anew each time.
+
+Slow and obvious. Arithmetic is exact where it is rounded once in the end: whole numbers and decimals by nature, doubles
+as fractions. Types are not known here, so only what no type could hold is an overflow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.rowwise import compare, event_time, freeze
+from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.group.types import canonical
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class GroupStep:
+    """What one batch gives: rows of the table with their weights, the late rows, and how many groups are kept."""
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]]
+    state: tuple[int]
+    watermarks: dict[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass
+class _Group:
+    keys: tuple[Any, ...]
+    end: int | None
+    rows: list[tuple[Row, int]] = field(default_factory=list[tuple[Row, int]])
+
+    @property
+    def size(self) -> int:
+        return sum(weight for _, weight in self.rows)
+
+
+@dataclass
+class GroupReference:
+    """A grouping in progress.
+
+    >>> grouping = GroupReference(GroupBy(("k",), (Aggregate("max", ("v",), "most"),)))
+    >>> grouping.step({0: [{"k": 1, "v": 3}, {"k": 1, "v": 2}]}, {}).rows
+    [(1, 3, 1)]
+    >>> grouping.step({0: [{"k": 1, "v": 9}]}, {}).rows
+    [(1, 3, -1), (1, 9, 1)]
+    """
+
+    grouping: GroupBy
+    _groups: dict[Any, _Group] = field(default_factory=dict[Any, _Group], init=False)
+    _mark: int | None = field(default=None, init=False)
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> GroupStep:
+        """One batch: the rows that arrived, and the marks that came with them."""
+        before = self._table()
+        late: list[tuple[int, Row]] = []
+        for row in self._in_order(arrivals.get(0, ())):
+            end = None if self.grouping.window_end is None else event_time(row[self.grouping.window_end])
+            if self._has_passed(end):
+                late.append((0, row))
+                continue
+            keys = tuple(_plain(row[name]) for name in self.grouping.keys)
+            group = self._groups.setdefault(freeze(keys), _Group(keys, end))
+            group.rows.append((row, row[WEIGHT] if self.grouping.changes else 1))
+        if self.grouping.keys:
+            self._groups = {key: group for key, group in self._groups.items() if group.size}
+        after = self._table()
+        changed = {key for key in {*before, *after} if _look(before.get(key)) != _look(after.get(key))}
+        rows = [(*before[key], -1) for key in before if key in changed]
+        rows += [(*after[key], 1) for key in after if key in changed]
+        self._hear(marks)
+        return GroupStep(rows, late, (len(self._groups),))
+
+    def _in_order(self, rows: Iterable[Row]) -> list[Row]:
+        position = self.grouping.position
+        return list(rows) if position is None else sorted(rows, key=lambda row: row[position])
+
+    def _hear(self, marks: Marks) -> None:
+        """Fold the mark in, and forget the groups whose windows have ended."""
+        name = self.grouping.time
+        if name is not None and name in marks:
+            self._mark = marks[name] if self._mark is None else max(self._mark, marks[name])
+        self._groups = {key: group for key, group in self._groups.items() if not self._has_passed(group.end)}
+
+    def _has_passed(self, end: int | None) -> bool:
+        return self._mark is not None and end is not None and end <= self._mark
+
+    def _table(self) -> dict[Any, tuple[Any, ...]]:
+        """The rows that the table shows of the groups that are kept."""
+        shown = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
+        return {
+            key: (*group.keys, *(_plain(value(part, group.rows)) for part in self.grouping.aggregates))
+            for key, group in shown.items()
+        }
+
+
+def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
+    """The value of an aggregate over rows with weights, in the order in which they arrived.
+
+    >>> value(Aggregate("avg", ("v",), "mean"), [({"v": Decimal("1.00")}, 1), ({"v": Decimal("0.00")}, 2)])
+    Decimal('0.333333')
+    """
+    function, columns = canonical(aggregate.function), aggregate.columns
+    match function:
+        case "count":
+            return sum(weight for row, weight in rows if all(row[name] is not None for name in columns))
+        case "count_if":
+            return sum(weight for row, weight in rows if row[columns[0]])
+        case "first" | "last":
+            return rows[0 if function == "first" else -1][0][columns[0]]
+        case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by":
+            found = [row for row, _ in rows if row[columns[-1]] is not None]
+            return _extreme(found, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
+        case "bit_and" | "bit_or" | "bit_xor":
+            found = [row[columns[0]] for row, _ in rows if row[columns[0]] is not None]
+            return reduce(_BITS[function], found) if found else None
+        case _:
+            return _total(function, [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None])
+
+
+_LEAST = ("min", "bool_and", "min_by")
+_BITS: Mapping[str, Callable[[int, int], int]] = {
+    "bit_and": lambda a, b: a & b,
+    "bit_or": lambda a, b: a | b,
+    "bit_xor": lambda a, b: a ^ b,
+}
+
+
+def _extreme(rows: list[Row], column: str, direction: int) -> Row:
+    """The row with the least or greatest value, the last of them; nothing if there are no rows."""
+    best: Row = {}
+    for row in rows:
+        if not best or (compare(row[column], best[column]) or 0) * direction >= 0:
+            best = row
+    return best
+
+
+def _total(function: str, values: list[tuple[Any, int]]) -> Any:
+    """A sum, average, variance or deviation of values that are not NULL."""
+    count = sum(weight for _, weight in values)
+    if count <= 0:
+        return None
+    if function in ("sum", "avg"):
+        if isinstance(values[0][0], float):
+            total = _sum_of_doubles(values)
+            return total if function == "sum" else total / count
+        if isinstance(values[0][0], Decimal):
+            return _decimal(function, values, count)
+        total = sum((_whole(one) * weight for one, weight in values), 0)
+        if isinstance(values[0][0], timedelta):
+            micros = total if function == "sum" else _half_up(Fraction(total, count))
+            return timedelta(microseconds=micros)
+        return total if function == "sum" else total / count
+    return _deviation(function, [(float(one), weight) for one, weight in values], count)
+
+
+def _whole(one: int | timedelta) -> int:
+    return one // timedelta(microseconds=1) if isinstance(one, timedelta) else int(one)
+
+
+def _half_up(number: Fraction) -> int:
+    return int(math.copysign(1, number)) * math.floor(abs(number) + Fraction(1, 2))
+
+
+def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decimal:
+    with localcontext(prec=120):
+        total = sum((one * weight for one, weight in values), Decimal(0))
+        scale = -int(values[0][0].as_tuple().exponent)
+        if function == "sum":
+            return total.quantize(Decimal(1).scaleb(-scale))
+        return (total / count).quantize(Decimal(1).scaleb(-min(38, scale + 4)), ROUND_HALF_UP)
+
+
+def _sum_of_doubles(values: list[tuple[float, int]]) -> float:
+    there: dict[float, int] = {}
+    odd: dict[str, int] = {}
+    for one, weight in values:
+        if math.isfinite(one):
+            there[one] = there.get(one, 0) + weight
+        else:
+            odd[str(one)] = odd.get(str(one), 0) + weight
+    found = [float(kind) for kind, weight in odd.items() if weight > 0]
+    return sum(found) if found else float(sum((Fraction(one) * weight for one, weight in there.items()), Fraction(0)))
+
+
+def _deviation(function: str, values: list[tuple[float, int]], count: int) -> float | None:
+    by = count - 1 if function.endswith("samp") else count
+    if by <= 0:
+        return None
+    if sum(weight for one, weight in values if not math.isfinite(one)):
+        return math.nan
+    finite = [(Fraction(one), weight) for one, weight in values if math.isfinite(one)]
+    mean = sum((one * weight for one, weight in finite), Fraction(0)) / count
+    variance = float(sum(((one - mean) ** 2 * weight for one, weight in finite), Fraction(0)) / by)
+    return math.sqrt(variance) if function.startswith("stddev") else variance
+
+
+def _look(row: tuple[Any, ...] | None) -> str:
+    """What a row looks like: in nested values -0.0 is not 0.0."""
+    return repr(freeze(row))
+
+
+def _plain(one: Any) -> Any:
+    """The value with -0.0 as 0.0 and one NaN: what is equal then also looks the same."""
+    if isinstance(one, float):
+        return math.nan if math.isnan(one) else one + 0.0
+    return one

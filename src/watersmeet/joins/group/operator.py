@@ -1,0 +1,151 @@
+"""GROUP BY: rows or changes in, the changes of a table with one row per group out.
+
+Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
+equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
+is one group, which is shown from its first row on for good, even with no row left in it.
+
+Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
+Only aggregates that can be undone take part in that (`is_retractable`). A group without rows disappears.
+
+What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
+nothing where they are the same.
+
+With a window each row belongs to a window of event time that ends at a time of its own, and the window is part of the
+key. A batch is one instant of a shard: rows whose window ends at or before the mark known before the batch are late,
+dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
+the mark are forgotten; the row that they had stands.
+
+Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
+does not fit its type is an `ArithmeticError`. Sums of doubles depend on the order of their rows, as they do everywhere.
+Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `group_reference`, one row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.marks import Watermarks, hear
+from watersmeet.joins.core.matching import LOWEST
+from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Report, StateOverflowError, Store
+from watersmeet.joins.group.batch import GroupBatch
+from watersmeet.joins.group.state import GroupState
+from watersmeet.joins.group.types import arrow_result, is_aggregate, is_retractable
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of a group: the function by its SQL name, the columns it is applied to, and the result's name.
+
+    ``count`` of no columns is ``count(*)``. ``min_by`` and ``max_by`` have two: the value, then what is ordered.
+    """
+
+    function: str
+    columns: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        if not is_aggregate(self.function):
+            raise ValueError(f"{self.function} is no aggregate of a grouping")
+
+
+@dataclass(frozen=True)
+class GroupBy(Family):
+    """A grouping, ready to run: one port.
+
+    The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for a row that the table has
+    now, -1 for one that it no longer has.
+
+    - ``keys``: the key columns, of any type; their floats come out with -0.0 as 0.0
+    - ``aggregates``: what is shown of a group
+    - ``code``: an int64 column that is equal wherever the keys are equal, NULLs included; None: it is computed
+    - ``changes``: arrivals carry ``#weight``
+    - ``position``: the column that says in which order the rows of a batch were delivered, if ``first`` or ``last``
+      asks for it; None: they are in that order
+    - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: none
+    - ``time``: the name of the mark that ends a window
+    - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> grouping = GroupBy(("k",), (Aggregate("count", (), "n"), Aggregate("sum", ("v",), "total")))
+    >>> store = MemoryStore()
+    >>> for values in ([3, 4], [5]):
+    ...     arrivals = {0: pa.table({"k": ["a"] * len(values), "v": values})}
+    ...     for table in grouping.step(store, arrivals, {}).rows:
+    ...         print(table.to_pylist())
+    [{'k': 'a', 'n': 2, 'total': 7, '#weight': 1}]
+    [{'k': 'a', 'n': 2, 'total': 7, '#weight': -1}]
+    [{'k': 'a', 'n': 3, 'total': 12, '#weight': 1}]
+    """
+
+    keys: tuple[str, ...]
+    aggregates: tuple[Aggregate, ...]
+    code: str | None = None
+    changes: bool = False
+    position: str | None = None
+    window_end: str | None = None
+    time: str | None = None
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        undone = [part.function for part in self.aggregates if self.changes and not is_retractable(part.function)]
+        if undone:
+            raise ValueError(f"rows cannot be taken back from {', '.join(undone)}")
+        if (self.window_end is None) != (self.time is None):
+            raise ValueError("a window has an end and a mark that ends it")
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        table = arrivals.get(0)
+        batch = None if table is None or not table.num_rows else GroupBatch.of(self, table)
+        state = GroupState(store, self.keys, () if batch is None else (*self.keys, *batch.accumulators))
+        before = Watermarks.of(state.directory.received, ())
+        heard, active = hear(marks, self.unions, self.idle, (), before.received, state.directory.active)
+        after = before.folded(heard, ())
+        rows: tuple[pa.Table, ...] = ()
+        late = 0
+        if batch is not None:
+            batch, late = batch.in_time(before.received.get(self.time or "", int(LOWEST)))
+            rows = batch.fold(state)
+        if self.time is not None and self.time in after.received:
+            state.forget_until(after.received[self.time])
+        if self.max_rows is not None and len(state) > self.max_rows:
+            raise StateOverflowError((len(state),), self.max_rows)
+        state.save(after.received, active)
+        emitted = sum(part.num_rows for part in rows)
+        arrived = 0 if table is None else table.num_rows
+        report = Report((arrived,), (late,), emitted, (0,), (len(state),), (0,), {}, written=state.written)
+        return Emission(rows, report=report)
+
+    def output_types(self, schema: pa.Schema) -> tuple[pa.DataType, ...]:
+        """The types of the aggregates for arrivals with that schema, in order."""
+        return tuple(
+            arrow_result(part.function, tuple(schema.field(name).type for name in part.columns))
+            for part in self.aggregates
+        )
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The key columns."""
+        return (self.keys,)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """The aggregates, and how often a row comes or goes."""
+        return (*(part.output for part in self.aggregates), WEIGHT)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """Late rows are only counted."""
+        return ((),)
+
+    @property
+    def identity(self) -> str:
+        """What of the grouping decides what its state means: all but limits and idleness."""
+        return repr(replace(self, max_rows=None, overflow="fail", idle=()))

@@ -1,0 +1,236 @@
+"""The interval join: two rows meet when their event times lie within constant bounds of each other.
+
+Definition. A left row l and a right row r are a pair of the result when their keys are equal (NULL never is), the time
+bounds hold, the rest of the condition is true, and neither was late. See `reference` for the same in slow and obvious
+steps.
+
+A batch is one instant of a shard:
+
+1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
+   counted, and never padded.
+2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is
+preserved.
+3. The other new rows meet what the other side has in state, and each other.
+4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the
+rows
+   that never matched leave padded, in this same batch.
+
+Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
+row may stay in
+its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in one batch or
+in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.marks import Watermarks, hear
+from watersmeet.joins.core.matching import Bools, Pairs, shifted, stretches
+from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.interval.batch import ROWS_PER_PIECE, IntervalBatch
+from watersmeet.joins.state.runs import DIRECTORY, Directory, Entry, Layout, Rows
+
+Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
+die alone, padded with nulls. ``semi``: a left row once, at its first match. ``anti``: a left row when it dies alone."""
+
+PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
+    "inner": (False, False),
+    "left": (True, False),
+    "right": (False, True),
+    "full": (True, True),
+    "semi": (False, False),
+    "anti": (True, False),
+}
+"""Whether a port's rows come out when they die alone."""
+
+LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
+"""The kinds whose result shows the left side only."""
+
+TRACKED: Mapping[Kind, tuple[bool, bool]] = {**PRESERVED, "semi": (True, False)}
+"""Whether it is remembered which rows of a port have matched."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one side's rows arrive: the names of their Arrow columns.
+
+    - ``columns``: what the result shows of a row, in order
+    - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their marks
+    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
+    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
+    - ``exact``: equal codes imply equal keys, so that candidates need no second look
+    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
+      all may
+    - ``operands``: further columns that the condition reads
+    - ``late``: what a late row shows; nothing: late rows are only counted
+    """
+
+    columns: tuple[str, ...]
+    times: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    code: str | None = None
+    exact: bool = False
+    dead: str | None = None
+    operands: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it."""
+
+    column: str
+    other: str
+    constant: int
+
+
+@dataclass(frozen=True)
+class IntervalJoin(Family):
+    """An interval join, ready to run.
+
+    ``left_time`` and ``right_time`` are the pair of columns that the range matcher works on:
+    ``lower <= right_time - left_time <= upper``. ``bounds`` says how long rows live; ``condition`` is whatever else
+    must hold.
+    """
+
+    kind: Kind
+    left: Side
+    right: Side
+    left_time: str
+    right_time: str
+    lower: int
+    upper: int
+    bounds: tuple[Bound, ...]
+    condition: Condition | None = None
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        return gathered(self.stream(store, arrivals, marks))
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        directory = Directory.from_bytes(store.get(DIRECTORY), 2)
+        before = Watermarks.of(directory.received, self.bounds)
+        heard, active = hear(marks, self.unions, self.idle, self.bounds, before.received, directory.active)
+        batch = IntervalBatch(self, store, directory, before, before.folded(heard, self.bounds), active)
+        for port, table in arrivals.items():
+            batch.admit(port, table)
+        yield from batch.meet()
+        batch.expire()
+        batch.limit()
+        batch.keep()
+        yield batch.finish()
+
+    @property
+    def may_split(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last.
+
+        Marks decide who is late in the batch after and who has expired at the end of this one, so it makes no
+        difference; but a limit must see the whole batch.
+        """
+        return self.max_rows is None
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each side."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but limits, idleness and what is told of late rows."""
+        sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
+        return repr(replace(self, max_rows=None, overflow="fail", idle=(), **sides))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The watermarked columns of the result."""
+        return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What a late row of each port shows, if late rows are kept."""
+        return (self.left.late, self.right.late)
+
+    @property
+    def preserved(self) -> tuple[bool, bool]:
+        """Whether a port's rows are emitted padded when they die alone."""
+        return PRESERVED[self.kind]
+
+    @property
+    def tracked(self) -> tuple[bool, bool]:
+        """Whether it is remembered which rows of a port have matched."""
+        return TRACKED[self.kind]
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, Layout]:
+        """What is stored of each side: what the result, the match and the condition still need, each column once."""
+        return (_layout(self.left, self.left_time), _layout(self.right, self.right_time))
+
+    def pairs(self, left: Rows, right: Rows, probe: int) -> Iterator[Pairs]:
+        """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
+
+        ``probe`` names the port that asks. In the result ``probe`` are positions in ``left``, ``build`` in ``right``.
+        """
+        if probe == LEFT:
+            times = left.times[self.left_time]
+            low, high = shifted(times, self.lower), shifted(times, self.upper)
+            found = stretches(right.codes, right.times[self.right_time], left.codes, low, high)
+        else:
+            times = right.times[self.right_time]
+            low, high = shifted(times, -self.upper), shifted(times, -self.lower)
+            found = stretches(left.codes, left.times[self.left_time], right.codes, low, high)
+        for piece in found.pieces(ROWS_PER_PIECE):
+            pairs = self._verified(left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe))
+            if pairs.probe.size:
+                yield pairs
+
+    def _verified(self, left: Rows, right: Rows, found: Pairs) -> Pairs:
+        """Those of the candidates whose keys really are equal and for which the condition holds."""
+        if not self.left.exact:
+            for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
+                values = left.table.column(mine).take(pa.array(found.probe))
+                found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
+        return found if self.condition is None else found.where(self._holds(self.condition, left, right, found))
+
+    def _holds(self, condition: Condition, left: Rows, right: Rows, found: Pairs) -> Bools:
+        ours = frozenset(self.layouts[LEFT].columns)
+
+        def column(name: str) -> pa.Array:
+            rows, positions = (left, found.probe) if name in ours else (right, found.build)
+            return rows.table.column(name).take(pa.array(positions))
+
+        return holds(condition, column, len(found.probe))
+
+    def may_meet(self, port: int, rows: Rows, entry: Entry) -> bool:
+        """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
+        if int(rows.codes[0]) > entry.highest_code or int(rows.codes[-1]) < entry.lowest_code:
+            return False
+        times = rows.times[self.left_time if port == LEFT else self.right_time]
+        lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
+        theirs = self.right_time if port == LEFT else self.left_time
+        return int(times.min()) + lower <= entry.highest[theirs] and entry.lowest[theirs] <= int(times.max()) + upper
+
+
+def _layout(side: Side, time: str) -> Layout:
+    code = () if side.code is None else (side.code,)
+    keys = () if side.exact else side.keys
+    return Layout(
+        tuple(dict.fromkeys((*side.columns, *side.times, *keys, *code, *side.operands))), side.times, time, side.code
+    )

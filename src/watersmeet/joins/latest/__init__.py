@@ -1,0 +1,1 @@
+"""The latest row per key."""

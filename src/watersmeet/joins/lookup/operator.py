@@ -1,0 +1,198 @@
+"""The lookup join: each row of a stream meets the rows that a table has for its key at that moment.
+
+Definition. One port is a stream, the other a table, which changes. A stream row meets every row that the table has when
+the stream row is processed, if their keys are equal (NULL never is), both fulfil their own predicates and the rest of
+the condition is true; a table row of weight n counts n times, one of weight 0 or less not at all. What the rows' own
+times are does not matter, and a stream row is never late.
+
+A batch is one instant of a shard:
+
+1. The changes of the table are applied: those of a batch come before its stream rows, whatever their order.
+2. Rows that *wait* (see 5) and that now meet table rows come out with all of them and wait no longer.
+3. With ``load_first``, and until the mark `LOADED` has come, new stream rows are held back, in the order of arrival.
+   The batch that brings the mark looks up all of them, as if they came with it.
+4. The new stream rows are looked up, each once. One that meets nothing comes out padded if the join preserves the
+   stream.
+5. With ``late_table="reemit"`` a row that came out padded waits, unless it can never match (NULL key, own predicate not
+   true): for as long as ``retention`` says by the wall clock, the last microsecond included, and for as long as at most
+   ``waiting`` rows do; the rows that came first are forgotten first. Rows that came before there was a clock count as
+   having come with the first one. A row that met something, then or now, is never looked up again.
+
+An inner join has no rows that wait. The marks of the result are those of the stream, held back by rows that are held
+back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
+
+See `lookup_reference` for the same, one row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from watersmeet.joins.core.condition import Condition
+from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.lookup.batch import LookupBatch
+from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
+from watersmeet.joins.state.runs import Layout
+from watersmeet.joins.state.table_rows import TableLayout
+from watersmeet.joins.state.table_state import SIZES, Sizes
+
+LookupKind = Literal["inner", "left", "right"]
+"""What becomes of a stream row that meets nothing. ``inner``: nothing. ``left``, ``right``, whichever the stream is: it
+comes out padded."""
+
+LateTable = Literal["reemit", "ignore"]
+"""Whether a stream row that came out padded is shown once more when its table row comes."""
+
+LOADED = "#loaded"
+"""The mark, with the value 1, that says that the table is caught up."""
+
+
+@dataclass(frozen=True)
+class LookupJoin(Family):
+    """A lookup join, ready to run.
+
+    - ``left``, ``right``: how the rows of the sides arrive; only the stream's ``times`` matter, and nothing is late
+    - ``table``: the port of the table. Its arrivals carry ``#weight``, or with ``upsert_key`` ``#op``
+    - ``upsert_key``: the primary key of the table, if it gives upserts: columns of its arrivals. The keys of the join
+      are among its columns or follow from them, so that the old and the new row of a primary key meet in one shard
+    - ``condition``: whatever must hold besides equal keys
+    - ``late_table``, ``retention`` (microseconds of wall clock), ``waiting`` (rows): see the module; None: no limit
+    - ``load_first``: stream rows are held back until `LOADED` has come
+    - ``max_rows``, ``overflow``: how many rows of table and stream are kept; of these, only rows that wait are dropped
+
+    The rows of a port were delivered in the order of ``#position`` or, without that column, in the one they have.
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> orders, customers = (Side((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
+    >>> join, store = LookupJoin("left", orders, customers), MemoryStore()
+    >>> [table] = join.step(store, {0: pa.table({"o.k": [7], "o.v": ["Keyboard"]})}, {}).rows
+    >>> table.to_pylist()
+    [{'o.k': 7, 'o.v': 'Keyboard', 'c.k': None, 'c.v': None}]
+    >>> [table] = join.step(store, {1: pa.table({"c.k": [7], "c.v": ["John"], "#weight": [1]})}, {}).rows
+    >>> table.to_pylist()
+    [{'o.k': 7, 'o.v': 'Keyboard', 'c.k': 7, 'c.v': 'John'}]
+    """
+
+    kind: LookupKind
+    left: Side
+    right: Side
+    table: int = RIGHT
+    upsert_key: tuple[str, ...] = ()
+    condition: Condition | None = None
+    late_table: LateTable = "reemit"
+    retention: int | None = None
+    waiting: int | None = None
+    load_first: bool = False
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    sizes: Sizes = SIZES
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("inner", ("left", "right")[self.stream_port]):
+            raise ValueError(f"a {self.kind} join would preserve the table, which the other side looks up")
+
+    @property
+    def stream_port(self) -> int:
+        """The port of the stream."""
+        return 1 - self.table
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        return gathered(self.stream(store, arrivals, marks))
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        batch = LookupBatch(self, store, marks)
+        batch.expire()
+        codes = batch.change(arrivals.get(self.table))
+        yield from batch.show_again(codes)
+        yield from batch.look_up(
+            arrivals.get(self.stream_port), is_loaded=not self.load_first or batch.is_loaded(LOADED)
+        )
+        batch.limit()
+        yield batch.finish()
+
+    @property
+    def may_split(self) -> bool:
+        """A batch comes whole: all changes of the table come before its stream rows."""
+        return False
+
+    @property
+    def preserves(self) -> bool:
+        """Whether stream rows that meet nothing come out padded."""
+        return self.kind != "inner"
+
+    @property
+    def reemits(self) -> bool:
+        """Whether rows wait."""
+        return self.preserves and self.late_table == "reemit"
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each side."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """No row is late."""
+        return ((), ())
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters: it ends the time that rows wait, and tells idle sources."""
+        return bool(self.idle) or (self.reemits and self.retention is not None)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but limits, sizes, idleness and what is held back."""
+        limits = {"retention": None, "waiting": None, "max_rows": None, "overflow": "fail", "idle": ()}
+        return repr(replace(self, load_first=False, sizes=SIZES, **limits))
+
+    def for_shards(self, shards: int) -> LookupJoin:
+        """The join as it runs in each of so many shards: in each, its part of the rows may wait and be kept."""
+        parts = {name: None if size is None else -(-size // shards) for name, size in self._limits.items()}
+        return replace(self, **parts)
+
+    @property
+    def _limits(self) -> dict[str, int | None]:
+        return {"waiting": self.waiting, "max_rows": self.max_rows}
+
+    @cached_property
+    def table_layout(self) -> TableLayout:
+        """What is stored of a table row: what the result, the match and the condition need, and its primary key."""
+        side = self.sides[self.table]
+        return TableLayout(tuple(dict.fromkeys((*_matched(side), *self.upsert_key))), side.code)
+
+    @cached_property
+    def waiting_layout(self) -> Layout:
+        """What is stored of a stream row that waits, by code."""
+        side = self.sides[self.stream_port]
+        return Layout((*_matched(side), NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
+
+    @cached_property
+    def held_layout(self) -> Layout:
+        """What is stored of a stream row that is held back, in the order of arrival."""
+        side = self.sides[self.stream_port]
+        dead = () if side.dead is None else (side.dead,)
+        columns = tuple(dict.fromkeys((*_matched(side), *side.keys, *side.times, *dead)))
+        return Layout((*columns, NUMBER), (NUMBER, *side.times), NUMBER, None)
+
+
+def _matched(side: Side) -> tuple[str, ...]:
+    """The columns of a row that the result, the match and the condition need."""
+    code = () if side.code is None else (side.code,)
+    keys = () if side.exact else side.keys
+    return tuple(dict.fromkeys((*side.columns, *keys, *code, *side.operands)))

@@ -1,0 +1,129 @@
+"""The sync join one row at a time, slow and obvious: the oracle of its tests. The definition is in `sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from watersmeet.joins.core.marks import hear
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import event_time
+from watersmeet.joins.sync.operator import DisorderError, SyncJoin
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SyncStep:
+    """What one batch gives.
+
+    - ``rows``: the columns of all ports, one port after the other
+    - ``late``: the rows that were dropped as disorder, with their port
+    - ``watermarks``: the watermarks of the result
+    - ``state``: how many rows of each port wait; ``dropped``: how many were dropped because too many did
+    """
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]]
+    watermarks: dict[str, int]
+    state: tuple[int, ...]
+    dropped: tuple[int, ...]
+
+
+@dataclass
+class SyncReference:
+    """A sync join in progress.
+
+    >>> from watersmeet.joins.sync.operator import SyncPort
+    >>> join = SyncReference(SyncJoin((SyncPort(("a",), "a"), SyncPort(("b",), "b"))))
+    >>> join.step({0: [{"a": 1}, {"a": 2}]}, {"a": 2}).state
+    (2, 0)
+    >>> join.step({1: [{"b": 2}]}, {"b": 2}).rows
+    [(2, 2)]
+    """
+
+    join: SyncJoin
+    _waiting: list[dict[int, Row]] = field(default_factory=list[dict[int, Row]], init=False)
+    _seen: list[set[int]] = field(default_factory=list[set[int]], init=False)
+    _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _active: Marks = field(default_factory=dict[str, int], init=False)
+
+    def __post_init__(self) -> None:
+        """Nothing waits on any port."""
+        self._waiting = [{} for _ in self.join.ports]
+        self._seen = [set() for _ in self.join.ports]
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> SyncStep:
+        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        late: list[tuple[int, Row]] = []
+        for port in sorted(arrivals):
+            late += [(port, row) for row in arrivals[port] if not self._accepts(port, row)]
+        rows: list[tuple[Any, ...]] = []
+        for time in sorted(set(self._waiting[0]).intersection(*self._waiting[1:])):
+            found = [waiting.pop(time) for waiting in self._waiting]
+            rows.append(tuple(row[c] for port, row in zip(self.join.ports, found, strict=True) for c in port.columns))
+        self._hear(marks)
+        self._prune()
+        dropped = self._limit()
+        state = tuple(len(waiting) for waiting in self._waiting)
+        return SyncStep(rows, late, self._watermarks(), state, dropped)
+
+    def _accepts(self, port: int, row: Row) -> bool:
+        """Let a row wait, unless it has no time or is disorder."""
+        name = self.join.ports[port].time
+        time = event_time(row[name])
+        if time is None:
+            return False
+        if _has_passed(self._received.get(name), time) or time in self._seen[port]:
+            if self.join.disorder == "error":
+                raise DisorderError(port, time)
+            return False
+        self._seen[port].add(time)
+        self._waiting[port][time] = row
+        return True
+
+    def _hear(self, marks: Marks) -> None:
+        """Fold the marks in: a mark never falls. What follows from unions and idleness is defined in `marks.hear`."""
+        join = self.join
+        heard, self._active = hear(
+            marks, join.unions, join.idle, join.waits, self._received, self._active, slowest=True
+        )
+        for name, mark in heard.items():
+            if name != NOW:
+                self._received[name] = max(mark, self._received.get(name, mark))
+
+    def _prune(self) -> None:
+        """Forget the rows that wait for a port which has passed their time, and the times no row can have again."""
+        marks = [self._received.get(name) for name in self.join.times]
+        for time in set[int]().union(*self._waiting):
+            missing = [port for port, waiting in enumerate(self._waiting) if time not in waiting]
+            if any(_has_passed(marks[port], time) for port in missing):
+                for waiting in self._waiting:
+                    waiting.pop(time, None)
+        for port, mark in enumerate(marks):
+            self._seen[port] = {time for time in self._seen[port] if not _has_passed(mark, time)}
+
+    def _limit(self) -> tuple[int, ...]:
+        """More rows than may be kept: an error, or the rows with the earliest times leave."""
+        limit, kept = self.join.max_rows, [len(waiting) for waiting in self._waiting]
+        dropped = [0] * len(kept)
+        if limit is not None and sum(kept) > limit:
+            if self.join.overflow == "fail":
+                raise StateOverflowError(tuple(kept), limit)
+            everything = sorted((time, port) for port, waiting in enumerate(self._waiting) for time in waiting)
+            for time, port in everything[: sum(kept) - limit]:
+                del self._waiting[port][time]
+                dropped[port] += 1
+            self._prune()
+        return tuple(dropped)
+
+    def _watermarks(self) -> dict[str, int]:
+        if any(name not in self._received for name in self.join.times):
+            return {}
+        return dict.fromkeys(self.join.times, min(self._received[name] for name in self.join.times))
+
+
+def _has_passed(mark: int | None, time: int) -> bool:
+    """Whether a mark says that no row of that time comes any more. Nothing comes after the end."""
+    return mark is not None and (mark == END_OF_INPUT or time < mark)

@@ -1,0 +1,130 @@
+"""The sync join: rows of two or more ports meet when all ports have a row of the same time.
+
+Definition. A port's times increase: it has one row per time, and no row comes after a mark that has passed its time.
+The result has one row for every time at which all ports have a row. So it is the inner join of the ports on their
+times, whatever the interleaving of the ports and however their rows were cut into batches.
+
+A batch is one instant of a shard:
+
+1. A new row is *disorder* if its time is below the mark its port had received before the batch, or if its port already
+   had a row of that time, in this batch or before. Disorder is dropped and counted as late, or fails the batch. A row
+   without a time is dropped and counted, too.
+2. The times at which all ports now have a row come out, and their rows leave.
+3. The marks of the batch are folded in. A row leaves silently once the mark of another port has passed its time and
+   that port has no row of it: the two can never meet.
+
+What is kept: the rows that may still meet others, and the times of rows that have left, as long as the mark of their
+own port has not passed them: only so can a second row of that time be told. The result's mark is the earliest of the
+ports' marks. See `sync_reference` for the same, one row at a time.
+
+Nothing but equal times ever meets, so rows may be sharded by their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from typing import Literal
+
+import pyarrow as pa
+
+from watersmeet.joins.core.marks import Watermarks, hear
+from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store
+from watersmeet.joins.interval.operator import Bound
+from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout
+from watersmeet.joins.sync.batch import DisorderError, SyncBatch
+
+__all__ = ["Disorder", "DisorderError", "SyncJoin", "SyncPort"]
+
+Disorder = Literal["drop", "error"]
+"""What becomes of a row that is not after the rows before it. ``drop``: it is dropped and counted as late. ``error``:
+the batch fails."""
+
+
+@dataclass(frozen=True)
+class SyncPort:
+    """How one port's rows arrive: the names of their Arrow columns.
+
+    - ``columns``: what the result shows of a row, in order
+    - ``time``: the event time (TIMESTAMP, DATE or integers), which is also the name of its mark
+    - ``late``: what a row shows that was dropped as disorder; nothing: such rows are only counted
+    """
+
+    columns: tuple[str, ...]
+    time: str
+    late: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SyncJoin(Family):
+    """A sync join of two or more ports, ready to run.
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> join = SyncJoin((SyncPort(("a", "v"), "a"), SyncPort(("b",), "b")))
+    >>> store = MemoryStore()
+    >>> join.step(store, {0: pa.table({"a": [1, 2], "v": ["x", "y"]})}, {"a": 2}).rows
+    ()
+    >>> join.step(store, {1: pa.table({"b": [2, 3]})}, {"b": 3}).rows[0].to_pylist()
+    [{'a': 2, 'v': 'y', 'b': 2}]
+    """
+
+    ports: tuple[SyncPort, ...]
+    disorder: Disorder = "drop"
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+    idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is no join."""
+        if len(self.ports) < 2:
+            raise ValueError(f"a sync join has two ports or more, not {len(self.ports)}")
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        directory = Directory.from_bytes(store.get(DIRECTORY), 2 * len(self.ports))
+        before = Watermarks.of(directory.received, ())
+        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active, slowest=True)
+        batch = SyncBatch(self, store, directory, before, before.folded(heard, ()), active)
+        for port in sorted(arrivals):
+            batch.admit(port, arrivals[port])
+        batch.meet()
+        batch.keep()
+        batch.limit()
+        return batch.finish()
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each port."""
+        return tuple(port.columns for port in self.ports)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What a row of each port shows that was dropped as disorder, if such rows are kept."""
+        return tuple(port.late for port in self.ports)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but limits, idleness, and what becomes of disorder."""
+        ports = tuple(replace(port, late=()) for port in self.ports)
+        return repr(replace(self, ports=ports, disorder="drop", max_rows=None, overflow="fail", idle=()))
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """The watermarked columns of the result."""
+        return tuple(port.time for port in self.ports)
+
+    @cached_property
+    def waits(self) -> tuple[Bound, ...]:
+        """Which column waits for which: each for all others. An idle one follows the slowest that is not idle."""
+        return tuple(Bound(one, other, 0) for one, other in permutations(self.times, 2))
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """What is stored of each port's rows."""
+        return tuple(
+            Layout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time, None)
+            for port in self.ports
+        )

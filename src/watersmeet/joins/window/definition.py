@@ -1,0 +1,237 @@
+"""The window join one row at a time, slow and obvious: the oracle of its tests. The definition is in `window`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide
+
+MICROS_PER_SECOND = 1_000_000
+
+Row = Mapping[str, Any]
+Shown = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class WindowStep:
+    """What one batch gives.
+
+    - ``rows``: the columns of the left side, then of the right, None where padded, then the join's extra columns
+    - ``unmatched``: rows that died alone and have an output of their own, with their port
+    - ``matched``: how many pairs; ``padded``: how many rows of each port died alone and came out, on either output
+    - ``state``, ``partitions``: how many rows and partitions are in the windows; ``dropped``: how many rows were
+      discarded
+    """
+
+    rows: list[Shown]
+    unmatched: list[tuple[int, Shown]]
+    matched: int
+    padded: tuple[int, int]
+    state: tuple[int, int]
+    dropped: tuple[int, int]
+    partitions: tuple[int, int]
+
+
+@dataclass(eq=False)
+class _Stored:
+    """A row, its number, when it was inserted, and whether it ever met another."""
+
+    port: int
+    row: Row
+    number: int
+    clock: int | None
+    matched: bool = False
+
+
+@dataclass
+class WindowReference:
+    """A window join in progress.
+
+    >>> from watersmeet.joins.window.operator import WindowSpec
+    >>> two = WindowSpec("count", 2)
+    >>> join = WindowReference(WindowJoin("left", WindowSide(("l",), two, "l"), WindowSide(("r",), two, "r")))
+    >>> join.step({0: [{"l": 1}, {"l": 3}], 1: [{"r": 2}]}, {}).rows
+    [(1, 2), (3, 2)]
+    >>> join.step({0: [{"l": 4}, {"l": 5}]}, {}).rows
+    [(4, 2), (5, 2)]
+    """
+
+    join: WindowJoin
+    _windows: tuple[list[_Stored], list[_Stored]] = field(default_factory=lambda: ([], []), init=False)
+    _number: int = field(default=0, init=False)
+    _clock: int | None = field(default=None, init=False)
+    _run: int | None = field(default=None, init=False)
+    _suspended: list[bool] = field(default_factory=lambda: [False, False], init=False)
+    _rows: list[Shown] = field(default_factory=list[Shown], init=False)
+    _unmatched: list[tuple[int, Shown]] = field(default_factory=list[tuple[int, Shown]], init=False)
+    _matched: int = field(default=0, init=False)
+    _padded: list[int] = field(default_factory=lambda: [0, 0], init=False)
+    _dropped: list[int] = field(default_factory=lambda: [0, 0], init=False)
+
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> WindowStep:
+        """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
+        self._rows, self._unmatched, self._matched, self._padded, self._dropped = [], [], 0, [0, 0], [0, 0]
+        self._hear(marks)
+        self._evict_by_time()
+        inserted = [False, False]
+        for port, row in self._in_order(arrivals):
+            self._arrive(_Stored(port, row, self._number, self._clock))
+            self._number += 1
+            inserted[port] = True
+        self._suspended = [now and not new for now, new in zip(self._suspended, inserted, strict=True)]
+        self._keep_within_limit()
+        state = (len(self._windows[LEFT]), len(self._windows[RIGHT]))
+        partitions = (len(self._partitions(LEFT)), len(self._partitions(RIGHT)))
+        padded, dropped = (self._padded[LEFT], self._padded[RIGHT]), (self._dropped[LEFT], self._dropped[RIGHT])
+        return WindowStep(self._rows, self._unmatched, self._matched, padded, state, dropped, partitions)
+
+    def _hear(self, marks: Marks) -> None:
+        if NOW in marks:
+            if self._clock is None:
+                for stored in (*self._windows[LEFT], *self._windows[RIGHT]):
+                    stored.clock = marks[NOW]
+            self._clock = marks[NOW] if self._clock is None else max(self._clock, marks[NOW])
+        if RUN in marks:
+            if self._run not in (None, marks[RUN]):
+                self._suspended = [True, True]
+            self._run = marks[RUN]
+
+    def _evict_by_time(self) -> None:
+        leaving: list[_Stored] = []
+        for port in (LEFT, RIGHT):
+            spec = self.join.sides[port].window
+            if spec.kind != "time" or self._clock is None or self._suspended[port]:
+                continue
+            for stored in list(self._windows[port]):
+                assert stored.clock is not None
+                if self._clock - stored.clock > spec.size:
+                    self._windows[port].remove(stored)
+                    leaving.append(stored)
+        self._trigger(None, None, [], leaving)
+
+    def _in_order(self, arrivals: Mapping[int, Iterable[Row]]) -> list[tuple[int, Row]]:
+        parts: list[list[tuple[int, Row]]] = []
+        for port in (LEFT, RIGHT):
+            order = self.join.sides[port].order
+            rows = [(port, row) for row in arrivals.get(port, ())]
+            parts.append(rows if order is None else sorted(rows, key=lambda item, c=order: _position(item[1][c])))
+        left, right = self.join.left.order, self.join.right.order
+        if left is None or right is None or not self.join.interleaved:
+            return parts[LEFT] + parts[RIGHT]
+        # Python's sort is stable: of equal values the left rows stay first.
+        return sorted(parts[LEFT] + parts[RIGHT], key=lambda item: _position(item[1][right if item[0] else left]))
+
+    def _arrive(self, new: _Stored) -> None:
+        matches = [other for other in self._windows[1 - new.port] if self._fits(new, other)]
+        for other in matches:
+            other.matched = new.matched = True
+        self._matched += len(matches)
+        pairs = [(new, other) if new.port == LEFT else (other, new) for other in matches]
+        side = self.join.sides[new.port]
+        trigger = None if side.order is None else event_time(new.row[side.order])
+        self._trigger(new.port, trigger, pairs, self._insert(new, side))
+
+    def _fits(self, new: _Stored, other: _Stored) -> bool:
+        left, right = (new.row, other.row) if new.port == LEFT else (other.row, new.row)
+        for side, row in ((self.join.left, left), (self.join.right, right)):
+            if side.dead is not None and row[side.dead] is not False:
+                return False
+        if any(compare(left[a], right[b]) != 0 for a, b in zip(self.join.left.keys, self.join.right.keys, strict=True)):
+            return False
+        return self.join.condition is None or evaluate(self.join.condition, {**left, **right}) is True
+
+    def _insert(self, new: _Stored, side: WindowSide) -> list[_Stored]:
+        """Insert a row, and return the rows that leave and may come out."""
+        spec, window = side.window, self._windows[new.port]
+        if not spec.stores or (spec.column is not None and new.row[spec.column] is None):
+            return [new]
+        leaving = self._discard_aged(new.port, spec.limit)
+        mine = [other for other in window if _partition(side, other.row) == _partition(side, new.row)]
+        evicted = mine[:1] if spec.kind == "count" and len(mine) == spec.size else []
+        if spec.column is not None:
+            value = cast("int", event_time(new.row[spec.column]))
+            evicted = [old for old in mine if value - cast("int", event_time(old.row[spec.column])) > spec.size]
+        for old in evicted:
+            window.remove(old)
+        window.append(new)
+        return leaving + evicted + self._discard_oldest(new, side)
+
+    def _discard_aged(self, port: int, limit: PartitionLimit | None) -> list[_Stored]:
+        leaving: list[_Stored] = []
+        if limit is None or limit.kind != "age" or self._clock is None:
+            return leaving
+        for rows in self._partitions(port).values():
+            last = rows[-1].clock
+            assert last is not None
+            if last // MICROS_PER_SECOND + limit.size // MICROS_PER_SECOND < self._clock // MICROS_PER_SECOND:
+                leaving += self._discard(port, rows)
+        return leaving
+
+    def _discard_oldest(self, new: _Stored, side: WindowSide) -> list[_Stored]:
+        limit, leaving = side.window.limit, list[_Stored]()
+        while limit is not None and limit.kind != "age":
+            partitions = self._partitions(new.port)
+            size = len(partitions) if limit.kind == "count" else len(self._windows[new.port])
+            if size <= limit.size:
+                break
+            leaving += self._discard(new.port, min(partitions.values(), key=lambda rows: rows[-1].number))
+        return leaving
+
+    def _discard(self, port: int, rows: list[_Stored]) -> list[_Stored]:
+        self._dropped[port] += len(rows)
+        for row in rows:
+            self._windows[port].remove(row)
+        return rows if self.join.emit_discarded else []
+
+    def _partitions(self, port: int) -> dict[Shown, list[_Stored]]:
+        """The rows of each partition, oldest first."""
+        partitions: dict[Shown, list[_Stored]] = {}
+        for stored in self._windows[port]:
+            partitions.setdefault(_partition(self.join.sides[port], stored.row), []).append(stored)
+        return partitions
+
+    def _keep_within_limit(self) -> None:
+        limit, everything = self.join.max_rows, [*self._windows[LEFT], *self._windows[RIGHT]]
+        if limit is None or len(everything) <= limit:
+            return
+        if self.join.overflow == "fail":
+            raise StateOverflowError((len(self._windows[LEFT]), len(self._windows[RIGHT])), limit)
+        oldest = sorted(everything, key=lambda stored: stored.number)[: len(everything) - limit]
+        for stored in oldest:
+            self._dropped[stored.port] += 1
+            self._windows[stored.port].remove(stored)
+        self._trigger(None, None, [], oldest)
+
+    def _trigger(
+        self, port: int | None, order: int | None, pairs: list[tuple[_Stored, _Stored]], leaving: list[_Stored]
+    ) -> None:
+        """Let come out what one trigger caused: its matches, then the rows that died alone, oldest first."""
+        rows = [(one.row, other.row, -1) for one, other in pairs]
+        for stored in sorted(leaving, key=lambda stored: stored.number):
+            if stored.matched or not self.join.preserved[stored.port]:
+                continue
+            self._padded[stored.port] += 1
+            unmatched = self.join.sides[stored.port].unmatched
+            if unmatched:
+                self._unmatched.append((stored.port, tuple(stored.row[c] for c in unmatched)))
+            elif stored.port == LEFT:
+                rows.append((stored.row, {}, RIGHT))
+            else:
+                rows.append(({}, stored.row, LEFT))
+        for seq, (left, right, missing) in enumerate(rows):
+            shown = (*(left.get(c) for c in self.join.left.columns), *(right.get(c) for c in self.join.right.columns))
+            padded = () if self.join.padded_column is None else (missing,)
+            marks = (port, order, seq, seq == len(rows) - 1) if self.join.punctuated else ()
+            self._rows.append((*shown, *padded, *marks))
+
+
+def _position(order: Any) -> tuple[bool, int]:
+    return (order is None, event_time(order) or 0)
+
+
+def _partition(side: WindowSide, row: Row) -> Shown:
+    return tuple(freeze(row[c]) for c in side.window.partition)

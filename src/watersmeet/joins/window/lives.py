@@ -1,0 +1,232 @@
+"""How long the rows of a window live, as triggers of the batch.
+
+The triggers of a batch are numbered: 0 is the passing of time before its arrivals, 1 to n are its arrivals, n + 1 is
+the limit on all rows after them. A row *ends* at the trigger that takes it out of its window, or at n + 2 if it stays:
+the later arrivals it meets have a trigger after its own and before its end. All of this follows from the windows alone,
+not from what matches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
+from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
+from watersmeet.joins.window.rows import Window
+
+if TYPE_CHECKING:
+    from watersmeet.joins.window.operator import PartitionLimit, WindowSpec
+
+MICROS_PER_SECOND = 1_000_000
+
+
+@dataclass
+class Lives:
+    """The rows of one side during a step, ``old`` of them from before, and the trigger at which each ends.
+
+    ``triggers`` are the rows' own triggers, below 1 for old rows; ``forever`` is the end of rows that stay;
+    ``discarded`` rows leave with their partition; ``partitions`` are numbers that tell partitions apart, below
+    ``partition_count``.
+    """
+
+    rows: Window
+    old: int
+    forever: int
+    triggers: Ints
+    ends: Ints
+    discarded: Bools
+    partitions: Ints
+    partition_count: int
+
+    @property
+    def stay(self) -> Bools:
+        """Which rows are in the window after the batch."""
+        return self.ends == self.forever
+
+    def count_dropped(self) -> int:
+        """How many rows leave with their partition, or because too many are kept."""
+        return int(np.count_nonzero(self.discarded | (self.ends == self.forever - 1)))
+
+    def count_partitions(self) -> int:
+        """How many partitions the window has after the batch."""
+        return int(np.count_nonzero(np.bincount(self.partitions[self.stay])))
+
+
+def lives(
+    spec: WindowSpec, rows: Window, old: int, base: int, arrivals: int, *, clock: int | None, suspended: bool
+) -> Lives:
+    """The lives of a window's rows in a batch of so many arrivals, the first of which has the number ``base``.
+
+    ``clock`` is that of the batch; None: there has never been one.
+    """
+    forever = arrivals + 2
+    triggers = rows.numbers - (base - 1)
+    partitions, count = partition_numbers(rows.table, spec.partition, len(rows))
+    ends, discarded = np.full(len(rows), forever), np.zeros(len(rows), np.bool_)
+    result = Lives(rows, old, forever, triggers, ends, discarded, partitions, count)
+    stored = _is_stored(spec, rows)
+    result.ends[~stored] = triggers[~stored]
+    if spec.kind == "time" and clock is not None and not suspended:
+        result.ends[:old][clock - rows.clocks[:old] > spec.size] = 0
+        stored &= result.ends > 0
+    if not stored[old:].any():
+        return result
+    if spec.kind != "time":
+        _evict(spec, result, np.flatnonzero(stored))
+    if spec.limit is not None:
+        _discard(spec.limit, result, stored, clock)
+    return result
+
+
+def partition_numbers(table: pa.RecordBatch | None, columns: tuple[str, ...], size: int) -> tuple[Ints, int]:
+    """A number per row, equal where all columns are, NULL being equal to NULL, and how many numbers there are.
+
+    >>> partition_numbers(pa.record_batch({"a": [7, None, 7, None], "b": ["x", "y", "x", "z"]}), ("a", "b"), 4)
+    (array([0, 1, 0, 2]), 3)
+    """
+    if table is None or not columns:
+        return np.zeros(size, np.int64), 1
+    numbers, count = _encoded(table.column(columns[0]))
+    for name in columns[1:]:
+        more, many = _encoded(table.column(name))
+        numbers, count = _encoded(pa.array(numbers * many + more))
+    return numbers, count
+
+
+def stable_order(numbers: Ints, count: int) -> Ints:
+    """The positions that sort numbers below ``count``, equal ones in the order they have."""
+    # numpy sorts 16 bits by radix, many times faster than 64.
+    return np.argsort(numbers.astype(np.uint16) if count <= 1 << 16 else numbers, kind="stable")
+
+
+def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
+    """For each question, the first position from ``start`` on whose value is above ``bound``, or the number of values.
+
+    The maxima of blocks of 2, 4, 8.. values lead there: up as long as the block to the right has nothing above the
+    bound, then down into the first half that has.
+
+    >>> first_above(np.array([5, 1, 3, 2, 9, 4]), np.array([1, 1, 5]), np.array([2, 3, 4])).tolist()
+    [2, 4, 6]
+    """
+    levels = [values]
+    while len(levels[-1]) > 1:
+        padded = np.append(levels[-1], np.full(len(levels[-1]) & 1, LOWEST))
+        levels.append(np.maximum(padded[0::2], padded[1::2]))
+    top = len(levels) - 1
+    position, level = start.copy(), np.zeros_like(start)
+    climbing = np.arange(len(start))
+    for depth in range(top):
+        at = position[climbing]
+        inside = at < len(levels[depth])
+        above = levels[depth][np.where(inside, at, 0)] > bound[climbing]
+        climbing = climbing[~(inside & (at & 1 == 1) & above)]
+        position[climbing] = (position[climbing] + 1) >> 1
+        level[climbing] = depth + 1
+    for depth in range(top, 0, -1):
+        at = np.flatnonzero(level == depth)
+        children = position[at] << 1
+        below = levels[depth - 1][np.minimum(children, len(levels[depth - 1]) - 1)] <= bound[at]
+        position[at] = children + below
+        level[at] = depth - 1
+    found = position < len(values)
+    found[found] = values[position[found]] > bound[found]
+    return np.where(found, position, len(values))
+
+
+def _encoded(column: pa.Array) -> tuple[Ints, int]:
+    if pa.types.is_floating(column.type):
+        # 0.0 for -0.0, which GROUP BY does not tell apart either.
+        column = pc.add(column, pa.scalar(0.0, column.type))
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
+
+
+def _is_stored(spec: WindowSpec, rows: Window) -> Bools:
+    if not spec.stores or rows.table is None:
+        return np.zeros(len(rows), np.bool_)
+    if spec.column is None:
+        return np.ones(len(rows), np.bool_)
+    return rows.table.column(spec.column).is_valid().to_numpy(zero_copy_only=False)
+
+
+def _evict(spec: WindowSpec, lives: Lives, stored: Ints) -> None:
+    """Set the ends of the rows that insertions into their own partition evict."""
+    order = stored[stable_order(lives.partitions[stored], lives.partition_count)]
+    partition = lives.partitions[order]
+    if spec.column is None:
+        evicting = np.arange(len(order)) + spec.size
+        asked = np.arange(len(order))
+    else:
+        assert lives.rows.table is not None
+        values = as_int64(lives.rows.table.column(spec.column))[order]
+        bound = shifted(values, spec.size)
+        highest = np.full(lives.partition_count, LOWEST)
+        new = order >= lives.old
+        np.maximum.at(highest, partition[new], values[new])
+        # Most old rows outlast the batch: nothing new in their partition is far enough above them.
+        asked = np.flatnonzero(highest[partition] > bound)
+        evicting = first_above(values, asked + 1, bound[asked])
+    inside = evicting < len(order)
+    asked, evicting = asked[inside], evicting[inside]
+    same = partition[asked] == partition[evicting]
+    lives.ends[order[asked[same]]] = lives.triggers[order[evicting[same]]]
+
+
+def _discard(limit: PartitionLimit, lives: Lives, stored: Bools, clock: int | None) -> None:
+    """Set the ends of the rows whose partition is discarded before anything evicts them."""
+    if limit.kind == "age":
+        if clock is not None:
+            _discard_aged(limit.size, lives, stored, clock)
+        return
+    partitions, visit, triggers, held = _visits(lives, stored)
+    if limit.kind == "count":
+        ends = beyond_count(partitions, limit.size)
+    else:
+        # Only arrivals evict here: the limit on all rows comes last.
+        rows = np.flatnonzero(stored)
+        killed = rows[lives.ends[rows] <= triggers[-1]]
+        killed = killed[np.argsort(lives.ends[killed], kind="stable")]
+        ends = beyond_rows(partitions, held, np.searchsorted(triggers, lives.ends[killed]), visit[killed], limit.size)
+    # An arrival evicts before it discards.
+    after = np.append(triggers, HIGHEST)[lasting(partitions, ends)][visit]
+    gone = stored & (after < lives.ends)
+    lives.ends[gone] = after[gone]
+    lives.discarded |= gone
+
+
+def _discard_aged(age: int, lives: Lives, stored: Bools, clock: int) -> None:
+    old = np.flatnonzero(stored[: lives.old])
+    last = np.full(lives.partition_count, HIGHEST)
+    # In order of arrival: the last row of a partition is the one that is left standing.
+    last[lives.partitions[old]] = lives.rows.clocks[old] // MICROS_PER_SECOND
+    aged = last < clock // MICROS_PER_SECOND - age // MICROS_PER_SECOND
+    gone = old[aged[lives.partitions[old]]]
+    lives.ends[gone] = lives.triggers[lives.old :][stored[lives.old :]][0]
+    lives.discarded[gone] = True
+
+
+def _visits(lives: Lives, stored: Bools) -> tuple[Ints, Ints, Ints, Ints]:
+    """The visits of a window (see `window_limits`).
+
+    Returns their partitions, per row the visit that brought it, per visit its trigger, and how many rows the visits of
+    old partitions stand for.
+    """
+    old, new = np.flatnonzero(stored[: lives.old]), lives.old + np.flatnonzero(stored[lives.old :])
+    last = np.full(lives.partition_count, -1)
+    last[lives.partitions[old]] = old
+    present = np.flatnonzero(last >= 0)
+    present = present[np.argsort(last[present])]
+    partitions = np.concatenate([present, lives.partitions[new]])
+    place = np.zeros(lives.partition_count, np.int64)
+    place[present] = np.arange(len(present))
+    visit = np.zeros(len(stored), np.int64)
+    visit[old] = place[lives.partitions[old]]
+    visit[new] = len(present) + np.arange(len(new))
+    triggers = np.concatenate([np.arange(len(present)) - len(present), lives.triggers[new]])
+    return partitions, visit, triggers, np.bincount(visit[old], minlength=len(present))[: len(present)]

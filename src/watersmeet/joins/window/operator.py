@@ -1,0 +1,247 @@
+"""The window join: a row meets the rows that are in the other side's window when it arrives.
+
+Definition. Each side has a window. Arrivals are numbered one after the other across both sides. An arrival does, in
+this order:
+
+1. It *probes*: it meets every row in the opposite window, whatever its partition, if their keys are equal (NULL never
+   is) and the rest of the condition is true.
+2. It *is inserted* into its own window. A window's rows fall into partitions (NULL is a value like any other there); a
+   window without PARTITION BY is one partition. Before the insertion the window evicts from the row's partition:
+
+   - ``count`` n: the oldest row, if the partition has n. With n = 0 nothing is ever stored
+   - ``delta`` n: every row whose value is smaller than the new one by more than n. A row without a value probes but is
+     never stored
+   - ``time`` n: nothing; see below
+
+   Only an insertion into the same window evicts. A row that is never stored leaves at its own arrival.
+3. A limit on partitions discards whole partitions of its window: ``age`` right before an insertion, every partition
+   whose last insertion is more than that many whole seconds ago, the new row's own included; ``count`` and ``rows``
+   right after one, as long as there are more partitions or rows than that, the one least recently inserted into first,
+   and the new row's own last.
+
+What arrives in one batch arrives in the order of its order column: with ``interleaved`` sides both columns count the
+same, and of equal values the left row comes first; else all left rows of a batch come before its right rows. Batches
+arrive one after the other.
+
+The clock is that of the batch (`NOW`); it never goes back, and where a batch brings none it stands still. A row is
+inserted at the clock of its batch, or at the first clock there ever is. At the start of a batch, before its
+arrivals, a ``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`)
+it does not, until a batch after the one that brings the next insertion into it.
+
+A row of a preserved side that leaves and never met another *dies alone*: it comes out padded, or on an output of its
+own. Rows of discarded partitions are dropped and counted instead, unless ``emit_discarded``. The end of the input
+evicts nothing.
+
+Order of what comes out: that of its *trigger*. First come the rows that time evicted, all in one trigger, then those of
+each arrival: its matches in the order in which the stored rows arrived, then the rows that leave through it, oldest
+first. Last, in a trigger without a port again, come rows dropped because too many were kept.
+
+So a row's life is an interval of arrival numbers, from its own to that of the insertion that ends it, and two rows meet
+when the number of the later lies in the life of the earlier. See `window_reference` for the same, one row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from watersmeet.joins.core.condition import Condition
+from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.window.batch import stream
+from watersmeet.joins.window.rows import Kept
+
+WindowKind = Literal["inner", "left", "right", "full"]
+"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: also rows of the preserved side or sides that die
+alone."""
+
+PRESERVED: Mapping[WindowKind, tuple[bool, bool]] = {
+    "inner": (False, False),
+    "left": (True, False),
+    "right": (False, True),
+    "full": (True, True),
+}
+"""Whether a port's rows come out when they die alone."""
+
+TRIGGER_PORT, TRIGGER, SEQ, LAST = "_trigger_port", "_trigger", "_seq", "_last"
+"""What a row of a punctuated result shows of its trigger: the port of the arrival (int8; NULL: time evicted it, or a
+limit), the arrival's order value (int64), the row's number within the trigger from 0 (int64), and whether it is the
+trigger's last row in the result (boolean)."""
+
+
+@dataclass(frozen=True)
+class PartitionLimit:
+    """How many partitions a window keeps. One is discarded whole.
+
+    - ``age``: ``size`` microseconds, of which whole seconds count, since the last insertion
+    - ``count``: ``size`` partitions, at least 1
+    - ``rows``: ``size`` rows in all partitions together, at least 1
+    """
+
+    kind: Literal["age", "count", "rows"]
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < (0 if self.kind == "age" else 1):
+            raise ValueError(f"a limit on partitions cannot be {self.size}")
+
+
+@dataclass(frozen=True)
+class WindowSpec:
+    """How long the rows of a side stay.
+
+    - ``kind``, ``size``: ``count`` of rows; ``delta`` between values of ``column``; ``time`` in microseconds
+    - ``column``: for ``delta``, the column: an integer, TIMESTAMP or DATE; the size of the latter two is in
+      microseconds
+    - ``partition``: the columns that say to which partition a row belongs, of any type but nested ones; none: one
+      partition
+    - ``limit``: how many partitions are kept; None: all
+    """
+
+    kind: Literal["count", "delta", "time"]
+    size: int
+    column: str | None = None
+    partition: tuple[str, ...] = ()
+    limit: PartitionLimit | None = None
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError(f"a window cannot have the size {self.size}")
+        if (self.column is None) == (self.kind == "delta"):
+            raise ValueError("a delta window, and no other, has a column")
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters."""
+        return self.kind == "time" or (self.limit is not None and self.limit.kind == "age")
+
+    @property
+    def stores(self) -> bool:
+        """Whether rows are stored at all."""
+        return self.kind != "count" or self.size > 0
+
+
+@dataclass(frozen=True)
+class WindowSide:
+    """How one side's rows arrive, the names of their Arrow columns, and the window they go through.
+
+    - ``columns``: what the result shows of a row, in order
+    - ``order``: an integer, TIMESTAMP or DATE column that orders the arrivals of a batch, equal values and NULLs (which
+      come last) as delivered; None: as delivered
+    - ``window``: how long rows stay
+    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
+    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
+    - ``exact``: equal codes imply equal keys, so that candidates need no second look
+    - ``dead``: a boolean column, true where the row's own predicate is not true: it never matches, but is stored, and
+      evicts; None: all may match
+    - ``operands``: further columns that the condition reads
+    - ``unmatched``: the columns of a row that dies alone, if such rows of this side have an output of their own
+    """
+
+    columns: tuple[str, ...]
+    window: WindowSpec
+    order: str | None = None
+    keys: tuple[str, ...] = ()
+    code: str | None = None
+    exact: bool = False
+    dead: str | None = None
+    operands: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WindowJoin(Family):
+    """A window join, ready to run.
+
+    - ``condition``: whatever must hold besides equal keys
+    - ``interleaved``: the order columns of both sides count the same, so that the arrivals of a batch are merged by
+      them; else its left rows arrive before its right rows
+    - ``padded_column``: the name of an int8 column of the result: -1 for a pair, else the port that is missing in the
+      row
+    - ``punctuated``: rows carry TRIGGER_PORT, TRIGGER, SEQ and LAST
+    - ``emit_discarded``: rows of discarded partitions come out as if evicted
+    - ``max_rows``, ``overflow``: how many rows of both sides may be kept at the end of a batch, and what happens beyond
+    """
+
+    kind: WindowKind
+    left: WindowSide
+    right: WindowSide
+    condition: Condition | None = None
+    interleaved: bool = True
+    padded_column: str | None = None
+    punctuated: bool = False
+    emit_discarded: bool = False
+    max_rows: int | None = None
+    overflow: Overflow = "fail"
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        return gathered(self.stream(store, arrivals, marks))
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        return stream(self, store, arrivals, marks)
+
+    @property
+    def may_split(self) -> bool:
+        """A batch comes whole: its rows are put in their order of arrival first."""
+        return False
+
+    @property
+    def sides(self) -> tuple[WindowSide, WindowSide]:
+        """Left and right, by port."""
+        return (self.left, self.right)
+
+    @property
+    def preserved(self) -> tuple[bool, bool]:
+        """Whether a port's rows come out when they die alone."""
+        return PRESERVED[self.kind]
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns of the result, port by port."""
+        return (self.left.columns, self.right.columns)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """Further columns of the result, after those of the sides."""
+        padded = () if self.padded_column is None else (self.padded_column,)
+        return (*padded, *((TRIGGER_PORT, TRIGGER, SEQ, LAST) if self.punctuated else ()))
+
+    @cached_property
+    def kept(self) -> tuple[Kept, Kept]:
+        """What is stored of each side: what the result, the match and the window still need, each column once."""
+        return (_kept(self.left), _kept(self.right))
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """Nothing: no row of a window join is late."""
+        return ((), ())
+
+    @property
+    def needs_clock(self) -> bool:
+        """Whether the wall clock matters: to time windows and to the age of partitions."""
+        return any(side.window.needs_clock for side in self.sides)
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether restarts matter: time windows pause after one."""
+        return any(side.window.kind == "time" for side in self.sides)
+
+    @property
+    def identity(self) -> str:
+        """What of the join decides what its state means: all but how many rows may be kept and what rows show."""
+        shown = {"padded_column": None, "punctuated": False, "emit_discarded": False}
+        return repr(replace(self, max_rows=None, overflow="fail", **shown))
+
+
+def _kept(side: WindowSide) -> Kept:
+    spec = side.window
+    code = () if side.code is None else (side.code,)
+    keys = () if side.exact else side.keys
+    delta = () if spec.column is None else (spec.column,)
+    names = (*side.columns, *side.unmatched, *keys, *code, *side.operands, *spec.partition, *delta)
+    return Kept(tuple(dict.fromkeys(names)), side.code, spec.needs_clock)

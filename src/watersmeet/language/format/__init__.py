@@ -1,0 +1,1 @@
+"""How `fmt` lays a script out."""

@@ -1,0 +1,220 @@
+"""A script in canonical layout: keywords in capitals, one clause per line, two spaces for each level.
+
+Only spaces, line breaks and the case of keywords change. A line that is too long is broken where the reader says it may
+be: lists get a line for each entry, conditions one for each AND and OR. Comments stay behind or before the word that
+they stood behind or before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from watersmeet.language.format.comments import Comment, Gap, gaps_of
+from watersmeet.language.format.layout import Layout
+from watersmeet.language.reader.statements import read_statements
+from watersmeet.language.reader.tokens import Token
+
+WIDTH = 100
+"""How long a line may be where it can be broken; comments at its end do not count."""
+
+_INDENT = "  "
+_SPACED = frozenset({
+    "AND", "AS", "BY", "DEFAULT", "FROM", "IN", "JOIN", "KEY", "MATCH_CONDITION", "NOT", "ON", "OPTIONS", "OR",
+    "SELECT", "STREAM", "USING", "WHEN", "WHERE", "WINDOW", "WITH",
+})  # fmt: skip
+"""Keywords with a space before the bracket that follows; the others are followed by it as functions are."""
+
+
+def format_script(text: str, name: str = "<sql>") -> str:
+    """The text in canonical layout; refuses what cannot be read.
+
+    >>> print(format_script("select a,b from s where a>1 -- large"), end="")
+    SELECT a, b
+    FROM s
+    WHERE a > 1;  -- large
+    """
+    _, cursor = read_statements(text, name)
+    tokens, layout = cursor.tokens, cursor.layout
+    passed = frozenset(i for i, token in enumerate(tokens) if token.word in (",", ";"))
+    source = _Source(text, tokens, layout, gaps_of(text, tokens, passed - layout.exact))
+    written = _Written()
+    for first, end in layout.statements:
+        lines = _Lines(source, tuple(i for i in range(first, end) if i not in layout.needless)).broken()
+        rendered = [line for start in lines.starts_in_order for line in lines.render(start)]
+        rendered[-1] = _Line(rendered[-1].text + ";", rendered[-1].comments)
+        _write_statement(written, source.gaps[first], rendered)
+    _write_statement(written, source.gaps[len(tokens) - 1], [])
+    return "".join(f"{line}\n" for line in written.lines)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A text that has been read."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    layout: Layout
+    gaps: dict[int, Gap]
+
+    def word(self, i: int) -> str:
+        """A token as it is written."""
+        token = self.tokens[i]
+        return token.text.upper() if i in self.layout.keywords and token.kind == "word" else token.text
+
+    def space(self, before: int, i: int) -> str:
+        """What stands between two tokens on one line if no comment does."""
+        left, right, layout = self.tokens[before], self.tokens[i], self.layout
+        touching = left.end == right.start
+        if i in layout.exact:
+            return self.text[left.end : right.start]
+        if right.word in (",", ")", "]") or left.word in ("(", "["):
+            return ""
+        if before in layout.operators and i in layout.operators and touching:
+            return ""  # a shift is written with two or three symbols
+        if left.word == "," or before in layout.operators or i in layout.operators:
+            return " "
+        if right.word == "(" and before in layout.keywords and left.word in _SPACED:
+            is_stream = left.word == "STREAM" and touching
+            return "" if is_stream else " "
+        return "" if touching else " "
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line and the comments at its end."""
+
+    text: str
+    comments: tuple[str, ...] = ()
+
+
+@dataclass
+class _Written:
+    """The lines written so far, and whether the last statement fitted on one."""
+
+    lines: list[str] = field(default_factory=list[str])
+    is_single: bool = False
+
+
+@dataclass
+class _Lines:
+    """A statement as lines: the first token of each, with what it is indented by beyond the brackets around it."""
+
+    source: _Source
+    tokens: tuple[int, ...]
+    starts: dict[int, int] = field(default_factory=dict[int, int])
+    opened: set[int] = field(default_factory=set[int])
+    closings: dict[int, int] = field(default_factory=dict[int, int])
+
+    @property
+    def starts_in_order(self) -> list[int]:
+        return sorted(self.starts)
+
+    def broken(self) -> _Lines:
+        """These lines, broken until they fit or cannot be broken further."""
+        layout, known = self.source.layout, set(self.tokens)
+        self.starts = {self.tokens[0]: 0} | dict.fromkeys(layout.lines & known, 0)
+        for opening in sorted(layout.blocks.keys() & known):
+            self._open(opening, layout.blocks[opening], (opening + 1,))
+        start: int | None = self.tokens[0]
+        while start is not None:
+            # A break adds lines behind this one only.
+            while self._break(start):
+                pass
+            start = self._following(start)
+        return self
+
+    def render(self, start: int) -> list[_Line]:
+        """A line, after the comments that stand on lines of their own before it; for the first line, without them."""
+        own = [c for c in self._comments(start) if c.begins_line] if start != self.tokens[0] else []
+        is_closing = start in self.closings
+        indent = self._indent(start) + (_INDENT if is_closing else "")
+        following = self._following(start)
+        trailing = () if following is None else tuple(c.text for c in self._comments(following) if not c.begins_line)
+        return [*(_Line(indent + c.text) for c in own), _Line(self._text(start), trailing)]
+
+    def _line(self, start: int) -> list[int]:
+        following = self._following(start)
+        end = self.tokens[-1] + 1 if following is None else following
+        return list(self.tokens[bisect_left(self.tokens, start) : bisect_left(self.tokens, end)])
+
+    def _following(self, start: int) -> int | None:
+        return min((i for i in self.starts if i > start), default=None)
+
+    def _text(self, start: int) -> str:
+        text = self._indent(start) + self.source.word(start)
+        for before, i in pairwise(self._line(start)):
+            comments = "".join(f" {comment.text}" for comment in self._comments(i))
+            text += (comments + " " if comments else self.source.space(before, i)) + self.source.word(i)
+        return text
+
+    def _comments(self, i: int) -> tuple[Comment, ...]:
+        return () if i in self.source.layout.exact else self.source.gaps[i].comments
+
+    def _indent(self, start: int) -> str:
+        closings = self.source.layout.blocks | self.source.layout.lists
+        depth = sum(1 for opening in self.opened if opening < start < closings[opening])
+        return _INDENT * (depth + self.starts[start])
+
+    def _open(self, opening: int, closing: int, entries: tuple[int, ...]) -> None:
+        self.opened.add(opening)
+        self.closings[closing] = opening
+        self.starts |= dict.fromkeys((*entries, closing), 0)
+
+    def _break(self, start: int) -> bool:
+        """Break a line that does not fit or has a comment in it; False if it stays as it is."""
+        line = self._line(start)
+        forced = [i for i in line[1:] if any(comment.breaks_line for comment in self._comments(i))]
+        is_long = len(self._text(start)) > WIDTH
+        if not forced and not is_long:
+            return False
+        lists = [i for i in line if i in self.source.layout.lists and i not in self.opened]
+        if lists:
+            closing = self.source.layout.lists[lists[0]]
+            self._open(lists[0], closing, self._entries(lists[0], closing))
+            return True
+        breaks = self._breaks(line) or forced[:1]
+        self.starts |= dict.fromkeys(breaks, self.starts[start] + 1)
+        return bool(breaks)
+
+    def _entries(self, opening: int, closing: int) -> tuple[int, ...]:
+        tokens = self.source.tokens
+        breaks = (i for i in self.source.layout.breaks if opening < i < closing)
+        return tuple(i for i in breaks if i == opening + 1 or tokens[i - 1].word == ",")
+
+    def _breaks(self, line: list[int]) -> list[int]:
+        """Where a line may be broken outside of all brackets: between entries if it has several, else anywhere."""
+        found: list[int] = []
+        depth = 0
+        for i in line:
+            word = self.source.tokens[i].word
+            if depth == 0 and i != line[0] and i in self.source.layout.breaks:
+                found.append(i)
+            depth = depth + 1 if word in ("(", "[") else max(depth - 1, 0) if word in (")", "]") else depth
+        commas = [i for i in found if self.source.tokens[i - 1].word == ","]
+        if not commas:
+            return found
+        is_entry = self.source.tokens[found[0]].word not in ("AND", "OR")
+        return [found[0], *commas] if found[0] < commas[0] and is_entry else commas
+
+
+def _write_statement(written: _Written, gap: Gap, rendered: list[_Line]) -> None:
+    """Write the comments before a statement, those behind the one before it first, and its lines."""
+    trailing = [comment for comment in gap.comments if not comment.begins_line and written.lines]
+    if trailing:
+        written.lines[-1] += "  " + " ".join(comment.text for comment in trailing)
+    own = [comment for comment in gap.comments if comment not in trailing]
+    is_single = len(rendered) == 1
+    aparts = [*(comment.is_apart for comment in own), *([gap.is_apart] if rendered else [])]
+    if aparts and written.lines:
+        aparts[0] = aparts[0] or not (written.is_single and is_single)
+    elif aparts:
+        aparts[0] = False
+    for comment, is_apart in zip(own, aparts, strict=False):
+        written.lines += [""] * is_apart + [comment.text]
+    if rendered:
+        written.lines += [""] * aparts[-1]
+    for line in rendered:
+        written.lines.append(line.text + "".join(f"  {comment}" for comment in line.comments))
+    written.is_single = is_single

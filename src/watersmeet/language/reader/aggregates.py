@@ -1,0 +1,114 @@
+"""Calls of aggregate functions, and of functions that have one among their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.tokens import Token
+from watersmeet.plan.expressions import AGGREGATES, Expr
+
+Read = Callable[[Cursor], Expr]
+"""What reads one argument."""
+
+_PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_VIEW_HINT = "compute it in a view and use it there."
+_BEHIND = (
+    (("FILTER", "("), "FILTER of an aggregate", "write `sum(CASE WHEN condition THEN x END)`, for example."),
+    (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
+    (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
+    (("IGNORE", "NULLS"), "IGNORE NULLS", "write `first(x, true)`, for example."),
+    (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
+)
+
+
+def read_call(cursor: Cursor, read: Read) -> Expr | None:
+    """The aggregate that comes next, or the function with an aggregate in its arguments; None if it is neither."""
+    count = 1
+    while cursor.peek(count).word == "." and cursor.peek(count + 1).is_name:
+        count += 2
+    if not cursor.peek().is_name or cursor.peek(count).word != "(":
+        return None
+    if count == 1 and cursor.peek().value.lower() in AGGREGATES:
+        return _read_aggregate(cursor, read)
+    opening = cursor.position + count
+    if cursor.tokens[opening + 1].word == "SELECT":
+        return None
+    if find_aggregate(cursor, opening, _closing(cursor, opening)) is None:
+        return None
+    return _read_function(cursor, read, opening)
+
+
+def find_aggregate(cursor: Cursor, first: int, end: int) -> Token | None:
+    """The first token from index ``first`` to ``end`` (exclusive) that is the name of an aggregate being called."""
+    for i in range(first, min(end, len(cursor.tokens) - 1)):
+        token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
+        is_called = token.is_name and cursor.tokens[i + 1].word == "(" and token.value.lower() in AGGREGATES
+        if is_called and before != "." and before not in _PATTERNS:
+            return token
+    return None
+
+
+def misplaced(cursor: Cursor, token: Token) -> WatersmeetError:
+    """The refusal of an aggregate inside what only Spark understands."""
+    parameters = {"what": f"The aggregate `{token.text}` inside this expression", "hint": _VIEW_HINT}
+    return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", parameters, cursor.place(token))])
+
+
+def _closing(cursor: Cursor, opening: int) -> int:
+    """The index of the bracket that closes the one at index ``opening``, or of the last token if none does."""
+    depth = 0
+    for i in range(opening, len(cursor.tokens)):
+        depth += {"(": 1, ")": -1}.get(cursor.tokens[i].word, 0)
+        if depth == 0:
+            return i
+    return len(cursor.tokens) - 1
+
+
+def _read_aggregate(cursor: Cursor, read: Read) -> Expr:
+    first, token = cursor.position, cursor.next()
+    name = token.value.lower()
+    cursor.next()
+    is_named = cursor.at_any({",", ")", "."}, ahead=1)
+    is_distinct = not is_named and cursor.take("DISTINCT")
+    if not is_named and not is_distinct:
+        cursor.take("ALL")
+    if name == "count" and cursor.at("*", ")"):
+        cursor.next()
+        args: tuple[Expr, ...] = ()
+    else:
+        args = _read_arguments(cursor, read, token)
+    cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
+    for words, what, hint in _BEHIND:
+        if cursor.at(*words):
+            raise cursor.unsupported(what, hint, len(words) - ("(" in words))
+    inner = find_aggregate(cursor, first + 1, cursor.position)
+    if inner is not None:
+        raise misplaced(cursor, inner)
+    return Expr("aggregate", args, name, value="distinct" if is_distinct else None, span=cursor.span_from(first))
+
+
+def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr:
+    first = cursor.position
+    cursor.position = opening
+    name = cursor.text_from(first)
+    cursor.next()
+    args = _read_arguments(cursor, read, cursor.tokens[first])
+    cursor.next()
+    if cursor.at("OVER"):
+        raise cursor.unsupported(*_BEHIND[1][1:])
+    return Expr("call", args, name, span=cursor.span_from(first))
+
+
+def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
+    """Expressions up to the closing bracket, which is left to be taken."""
+    args = [read(cursor)]
+    while cursor.take(","):
+        args.append(read(cursor))
+    if cursor.at_end:
+        raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
+    if not cursor.at(")"):
+        what = f"{cursor.peek().word or 'This'} in a function with an aggregate"
+        raise cursor.unsupported(what, _VIEW_HINT)
+    return tuple(args)

@@ -1,0 +1,263 @@
+"""Declarations: CREATE STREAM, CREATE TABLE and CREATE SINK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from watersmeet.catalog import NOWHERE, Amount, ChangeFeed, Field, Sink, Source, SourceKind, Span, Watermark
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.amounts import read_amount
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.expression import read_or
+from watersmeet.language.reader.options import read_format, read_options
+from watersmeet.language.reader.types import read_type
+from watersmeet.plan.expressions import Expr
+
+_COLUMNS_HINT = "write `CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS)`."
+_TABLE_HINT = (
+    "write `CREATE TABLE rates (id BIGINT, rate DOUBLE, t TIMESTAMP, PRIMARY KEY (id), WATERMARK FOR t AS t)`."
+)
+_KEY_HINT = "write `PRIMARY KEY (id)`, for example."
+_ORDER_HINT = "name one column: `ORDER BY t`."
+_CHANGES_HINT = "write `CHANGES FROM debezium` or `CHANGES FROM delta`."
+_IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
+_WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
+
+_FEEDS: dict[str, ChangeFeed] = {"DEBEZIUM": "debezium", "DELTA": "delta"}
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A declared stream or table, and the condition under which its rows are heartbeats."""
+
+    source: Source
+    heartbeat: Expr | None = None
+
+
+@dataclass
+class _Columns:
+    """What has been read of the bracket of a stream or table."""
+
+    fields: list[Field] = field(default_factory=list[Field])
+    watermarks: list[Watermark] = field(default_factory=list[Watermark])
+    heartbeat: Expr | None = None
+    primary_key: tuple[str, ...] = ()
+
+
+def read_stream(cursor: Cursor) -> Stream:
+    """``CREATE STREAM name (columns and watermarks) [USING format] [OPTIONS (...)] [ORDER BY column]``."""
+    return _read_declaration(cursor, "stream", _COLUMNS_HINT)
+
+
+def read_table(cursor: Cursor) -> Stream:
+    """``CREATE TABLE name (columns, key and watermarks) [USING format] [OPTIONS (...)] [CHANGES FROM feed]``."""
+    return _read_declaration(cursor, "table", _TABLE_HINT)
+
+
+def _read_declaration(cursor: Cursor, kind: SourceKind, hint: str) -> Stream:
+    first = cursor.position
+    cursor.skip(2)
+    name = cursor.take_name(f"the name of the {kind}", hint)
+    columns = _read_columns(cursor, kind, hint)
+    changes = _read_changes(cursor, kind, None)
+    format_ = read_format(cursor)
+    changes = _read_changes(cursor, kind, changes)
+    options = read_options(cursor)
+    changes = _read_changes(cursor, kind, changes)
+    if kind == "table" and cursor.at("ORDER", "BY"):
+        hint = "leave it out: a table's versions follow its watermarked column."
+        raise cursor.unsupported("ORDER BY of a table", hint, 2)
+    order, order_span = _read_order(cursor)
+    if not cursor.at_end:
+        words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
+        words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
+        raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
+    source = Source(
+        name.value, tuple(columns.fields), tuple(columns.watermarks), kind, format_, options, cursor.span_from(first),
+        order, order_span, columns.primary_key, changes,
+    )  # fmt: skip
+    return Stream(source, columns.heartbeat)
+
+
+def _read_changes(cursor: Cursor, kind: SourceKind, before: ChangeFeed | None) -> ChangeFeed | None:
+    """``CHANGES FROM debezium | delta`` if it comes next, else what was read ``before``."""
+    if not cursor.at("CHANGES", "FROM"):
+        return before
+    if kind == "stream":
+        raise cursor.unsupported("CHANGES FROM of a stream", "write CREATE TABLE: rows of a stream only arrive.", 2)
+    if before is not None:
+        raise cursor.failure("`;`", "write CHANGES FROM once.")
+    cursor.skip(2)
+    if cursor.peek().word not in _FEEDS:
+        raise cursor.misspelt(tuple(feed for feed in _FEEDS.values()), "debezium or delta", _CHANGES_HINT)
+    return _FEEDS[cursor.next().word]
+
+
+def _read_order(cursor: Cursor) -> tuple[str | None, Span]:
+    first = cursor.position
+    if not cursor.take("ORDER", "BY"):
+        return None, NOWHERE
+    column = cursor.take_name("the name of a column", _ORDER_HINT)
+    if cursor.at_any({",", "DESC", "NULLS"}):
+        raise cursor.failure("`;`", f"{_ORDER_HINT[:-1]}, from the earliest row to the latest.")
+    cursor.take("ASC")
+    return column.value, cursor.span_from(first)
+
+
+def read_sink(cursor: Cursor) -> Sink:
+    """``CREATE SINK name [(columns)] USING format [OPTIONS (...)]``."""
+    first = cursor.position
+    cursor.skip(2)
+    hint = "write `CREATE SINK joined USING parquet OPTIONS (path '/data/joined')`."
+    name = cursor.take_name("the name of the sink", hint)
+    fields = _read_fields(cursor) if cursor.at("(") else ()
+    format_ = read_format(cursor)
+    if format_ is None:
+        raise cursor.misspelt(("USING",), "`USING`", hint)
+    options = read_options(cursor)
+    if not cursor.at_end:
+        words = ("OPTIONS",) * (not options)
+        raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
+    return Sink(name.value, format_, options, cursor.span_from(first), fields)
+
+
+def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
+    """The columns of a sink, which have types and nothing else."""
+    opening = cursor.position
+    cursor.next()
+    fields: list[Field] = []
+    while True:
+        cursor.may_break()
+        if cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY"):
+            raise cursor.failure("a column", "leave it out: a sink has columns only.")
+        fields.append(_read_field(cursor))
+        if not cursor.take(","):
+            break
+    if not cursor.at(")"):
+        raise cursor.failure("`,` or `)`", "separate columns with commas and close the list with `)`.")
+    cursor.next()
+    cursor.close_list(opening)
+    return tuple(fields)
+
+
+def _read_columns(cursor: Cursor, kind: SourceKind, hint: str) -> _Columns:
+    opening = cursor.position
+    cursor.expect("(", hint)
+    columns = _Columns()
+    while True:
+        cursor.may_break()
+        begin = cursor.position
+        try:
+            _read_entry(cursor, kind, columns)
+        except WatersmeetError as error:
+            cursor.position = begin
+            if not _skip_entry(cursor):
+                raise
+            # What is wrong with one column is noted, so that the others are read and all mistakes are reported.
+            cursor.refusals += error.refusals
+        if not cursor.take(","):
+            break
+    cursor.next()
+    cursor.close_list(opening)
+    return columns
+
+
+def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
+    """A column, a watermark or the primary key, up to the comma or bracket behind it."""
+    is_watermark = cursor.at("WATERMARK", "FOR")
+    if is_watermark:
+        columns.watermarks.append(_read_watermark(cursor, columns))
+    elif cursor.at("PRIMARY", "KEY"):
+        columns.primary_key = _read_primary_key(cursor, kind, columns.primary_key)
+    else:
+        columns.fields.append(_read_field(cursor))
+    if not cursor.at_any({",", ")"}):
+        words = ("IDLE", "HEARTBEAT") if is_watermark else ()
+        raise cursor.misspelt(words, "`,` or `)`", "separate columns with commas and close the list with `)`.")
+
+
+def _skip_entry(cursor: Cursor) -> bool:
+    """Go to the comma or bracket behind an entry; False if the statement ends before."""
+    depth = 0
+    while not cursor.at_end:
+        if depth <= 0 and cursor.at_any({",", ")"}):
+            return True
+        depth += {"(": 1, "[": 1, "<": 1, ")": -1, "]": -1, ">": -1}.get(cursor.next().word, 0)
+    return False
+
+
+def _read_primary_key(cursor: Cursor, kind: SourceKind, before: tuple[str, ...]) -> tuple[str, ...]:
+    if kind == "stream":
+        raise cursor.unsupported("PRIMARY KEY of a stream", "leave it out: rows of a stream only arrive.", 2)
+    if before:
+        raise cursor.failure("`,` or `)`", "write PRIMARY KEY once.")
+    cursor.skip(2)
+    cursor.expect("(", _KEY_HINT)
+    names = [cursor.take_name("the name of a column", _KEY_HINT).value]
+    while cursor.take(","):
+        names.append(cursor.take_name("the name of a column", _KEY_HINT).value)
+    cursor.expect(")", _KEY_HINT)
+    return tuple(names)
+
+
+def _read_field(cursor: Cursor) -> Field:
+    name = cursor.take_name("a column", _COLUMNS_HINT)
+    if name.word == "WATERMARK" and (not cursor.peek(1).word or cursor.at_any({"AS"}, ahead=1)):
+        raise cursor.misspelt(("FOR",), "FOR", _WATERMARK_HINT)
+    type_ = read_type(cursor)
+    nullable = not cursor.take("NOT", "NULL")
+    if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
+        cursor.skip(2)
+    return Field(name.value, type_, nullable)
+
+
+def _read_watermark(cursor: Cursor, columns: _Columns) -> Watermark:
+    first = cursor.position
+    cursor.skip(2)
+    column = cursor.take_name("the name of a column", _WATERMARK_HINT)
+    cursor.expect("AS", _WATERMARK_HINT)
+    again = cursor.peek()
+    if not again.is_name or again.value.lower() != column.value.lower():
+        raise cursor.failure(
+            f"`{column.text}`", f"write `WATERMARK FOR {column.text} AS {column.text} - INTERVAL 5 SECONDS`."
+        )
+    cursor.next()
+    if cursor.at("-"):
+        cursor.layout.operators.add(cursor.position)
+    lag = read_amount(cursor) if cursor.take("-") else _no_lag(column.value, columns.fields)
+    watermark = Watermark(column.value, lag, cursor.span_from(first))
+    while True:
+        cursor.may_break()
+        if cursor.at("IDLE", "AFTER"):
+            watermark = replace(watermark, idle=_read_idle(cursor, watermark))
+        elif cursor.at("HEARTBEAT", "WHEN"):
+            columns.heartbeat = _read_heartbeat(cursor, columns)
+        else:
+            cursor.layout.breaks.discard(cursor.position)
+            return watermark
+
+
+def _read_idle(cursor: Cursor, watermark: Watermark) -> int:
+    if watermark.idle is not None:
+        raise cursor.failure("`,` or `)`", "write IDLE AFTER once for every watermark.")
+    cursor.skip(2)
+    token = cursor.peek()
+    amount = read_amount(cursor)
+    if not amount.is_interval or amount.value <= 0:
+        raise cursor.failure("a length of time above zero", _IDLE_HINT, token)
+    return amount.value
+
+
+def _read_heartbeat(cursor: Cursor, columns: _Columns) -> Expr:
+    if columns.heartbeat is not None:
+        hint = "write HEARTBEAT WHEN once: a row is a heartbeat for all watermarks of its stream, or for none."
+        raise cursor.failure("`,` or `)`", hint)
+    cursor.skip(2)
+    return read_or(cursor)
+
+
+def _no_lag(column: str, fields: list[Field]) -> Amount:
+    """Zero in the unit of the column: a number for an integer, else an interval."""
+    is_integer = any(f.name.lower() == column.lower() and f.type in _INTEGERS for f in fields)
+    return Amount(0, is_interval=not is_integer)

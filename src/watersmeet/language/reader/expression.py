@@ -1,0 +1,248 @@
+"""The structure of an expression, by Spark's precedence: OR, AND, NOT, predicates, comparisons, bits, sums, products.
+
+Every function takes one level off the cursor. What is no operator of ours becomes one ``other`` over its whole text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.aggregates import read_call
+from watersmeet.language.reader.cursor import SUBQUERY_HINT, Cursor, skip_brackets
+from watersmeet.language.reader.leaves import NO_OPERAND, SUFFIXES, read_operand
+from watersmeet.language.reader.references import text_leaf
+from watersmeet.language.reader.tokens import tokenize
+from watersmeet.language.reader.types import read_type
+from watersmeet.plan.expressions import CLOSED, Expr, Op
+
+LONGEST_CHAIN = 200
+"""How many operators of one level may follow each other: the tree of a sum is as deep as the sum is long."""
+
+_LEVELS: tuple[dict[str, Op], ...] = (
+    {"=": "=", "==": "=", "<=>": "<=>", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="},
+    {"|": "other"},
+    {"^": "other"},
+    {"&": "other"},
+    {"<<": "other", ">>": "other", ">>>": "other"},
+    {"+": "+", "-": "-", "||": "other"},
+    {"*": "*", "/": "/", "%": "%", "DIV": "other"},
+)
+_PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_ENDS = frozenset({",", ")", "]", ";", ".", "FROM", "AS"})
+
+
+def read_expression(text: str, script_offset: int = 0, name: str = "<expression>") -> Expr:
+    """The expression a text consists of; its spans count from ``script_offset``.
+
+    >>> expr = read_expression("left.id = right.order_id")
+    >>> expr.op, [ref.parts for ref in expr.references]
+    ('=', [('left', 'id'), ('right', 'order_id')])
+    """
+    cursor = Cursor(name, text, tokenize(text, name), script_offset)
+    try:
+        expr = read_or(cursor)
+    except RecursionError:
+        raise too_deep(cursor, 0) from None
+    if cursor.peek().kind != "end":
+        raise cursor.misspelt(("AND", "OR", "BETWEEN", "LIKE"), "an operator or the end", "join conditions with AND.")
+    if cursor.refusals:
+        raise WatersmeetError(cursor.refusals)
+    return expr
+
+
+def too_deep(cursor: Cursor, first: int) -> Exception:
+    """The refusal of what is nested beyond what can be read."""
+    hint = "split it into parts that are nested less deeply."
+    return cursor.failure("an expression of ordinary depth", hint, cursor.tokens[first])
+
+
+def read_or(cursor: Cursor) -> Expr:
+    """An expression: operands of OR."""
+    return _chain(cursor, "OR")
+
+
+def _chain(cursor: Cursor, word: str) -> Expr:
+    first = cursor.position
+    parts = [_operand_of(cursor, word)]
+    while cursor.at(word):
+        cursor.may_break()
+        cursor.skip(1)
+        parts.append(_operand_of(cursor, word))
+    op: Op = "or" if word == "OR" else "and"
+    return parts[0] if len(parts) == 1 else Expr(op, tuple(parts), span=cursor.span_from(first))
+
+
+def _operand_of(cursor: Cursor, word: str) -> Expr:
+    return _chain(cursor, "AND") if word == "OR" else _read_not(cursor)
+
+
+def _read_not(cursor: Cursor) -> Expr:
+    first = cursor.position
+    is_name = cursor.at_any(_ENDS, ahead=1)
+    if not is_name and (cursor.take("NOT") or cursor.take("!")):
+        return Expr("not", (_read_not(cursor),), span=cursor.span_from(first))
+    return _read_predicate(cursor)
+
+
+def _read_predicate(cursor: Cursor) -> Expr:
+    first = cursor.position
+    value = _read_level(cursor, 0)
+    negated = cursor.at("NOT") and cursor.at_any({"BETWEEN", "IN", *_PATTERNS}, ahead=1)
+    if negated:
+        cursor.skip(1)
+    if cursor.take("BETWEEN"):
+        test = _between(cursor, first, value)
+    elif cursor.take("IN"):
+        test = _in(cursor, first, value)
+    elif cursor.at_any(_PATTERNS):
+        return _pattern(cursor, first)
+    elif cursor.take("IS"):
+        return _is(cursor, first, value)
+    else:
+        return value
+    return Expr("not", (test,), span=cursor.span_from(first)) if negated else test
+
+
+def _between(cursor: Cursor, first: int, value: Expr) -> Expr:
+    low = _read_level(cursor, 0)
+    cursor.expect("AND", "write `x BETWEEN low AND high`.")
+    high = _read_level(cursor, 0)
+    span = cursor.span_from(first)
+    tests = Expr(">=", (value, low), span=span), Expr("<=", (value, high), span=span)
+    return Expr("and", tests, value=CLOSED, span=span)
+
+
+def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
+    if cursor.at("(", "SELECT"):
+        cursor.next()
+        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
+    cursor.expect("(", "write `x IN (1, 2, 3)`.")
+    members = [_bracketed(read_or(cursor))]
+    while cursor.take(","):
+        members.append(_bracketed(read_or(cursor)))
+    cursor.expect(")", "close the list of IN with `)`.")
+    span = cursor.span_from(first)
+    tests = tuple(Expr("=", (value, member), span=span) for member in members)
+    return tests[0] if len(tests) == 1 else Expr("or", tests, value=CLOSED, span=span)
+
+
+def _bracketed(member: Expr) -> Expr:
+    """A member of a list as an operand of ``=``, which would tear apart a text such as ``b LIKE c``."""
+    if member.op != "other":
+        return member
+    refs = tuple(replace(ref, start=ref.start + 1, end=ref.end + 1) for ref in member.refs)
+    return replace(member, text=f"({member.text})", refs=refs)
+
+
+def _pattern(cursor: Cursor, first: int) -> Expr:
+    cursor.skip(1)
+    if cursor.at_any({"ANY", "ALL", "SOME"}) and cursor.at_any({"("}, ahead=1):
+        cursor.skip(1)
+        skip_brackets(cursor)
+    else:
+        _read_level(cursor, 0)
+    if cursor.take("ESCAPE"):
+        cursor.next()
+    return text_leaf(cursor, first)
+
+
+def _is(cursor: Cursor, first: int, value: Expr) -> Expr:
+    negated = cursor.take("NOT")
+    if cursor.take("NULL"):
+        test = Expr("is_null", (value,), span=cursor.span_from(first))
+    elif cursor.take("DISTINCT", "FROM"):
+        other = _read_level(cursor, 0)
+        test = Expr("<=>", (value, other), span=cursor.span_from(first))
+        negated = not negated
+    elif cursor.at_any({"TRUE", "FALSE", "UNKNOWN"}):
+        cursor.skip(1)
+        return text_leaf(cursor, first)
+    else:
+        words = ("NULL", "DISTINCT", "TRUE", "FALSE", "UNKNOWN")
+        raise cursor.misspelt(words, "NULL, TRUE, FALSE or DISTINCT FROM", "write `x IS NULL` or `x IS NOT NULL`.")
+    return Expr("not", (test,), span=cursor.span_from(first)) if negated else test
+
+
+def _read_level(cursor: Cursor, level: int) -> Expr:
+    if level == len(_LEVELS):
+        return _read_sign(cursor)
+    first = cursor.position
+    left = _read_level(cursor, level + 1)
+    for _ in range(LONGEST_CHAIN):
+        symbol, count = _operator(cursor)
+        if symbol not in _LEVELS[level]:
+            return left
+        cursor.layout.operators.update(range(cursor.position, cursor.position + count))
+        cursor.skip(count)
+        right = _read_level(cursor, level + 1)
+        op = _LEVELS[level][symbol]
+        span = cursor.span_from(first)
+        left = text_leaf(cursor, first) if op == "other" else Expr(op, (left, right), span=span)
+    raise too_deep(cursor, first)
+
+
+def _operator(cursor: Cursor) -> tuple[str, int]:
+    """The operator that comes next and how many tokens it has: shifts are written with two or three."""
+    symbol = cursor.peek().word
+    if symbol == "DIV" and cursor.at_any(_ENDS, ahead=1):
+        return "", 0
+    count = 1
+    while symbol in ("<", ">", ">>") and _touches(cursor, count):
+        symbol += cursor.peek(count).word
+        count += 1
+    return symbol, count
+
+
+def _touches(cursor: Cursor, ahead: int) -> bool:
+    before, token = cursor.peek(ahead - 1), cursor.peek(ahead)
+    return token.word == before.word and token.start == before.end
+
+
+def _read_sign(cursor: Cursor) -> Expr:
+    first = cursor.position
+    if cursor.take("-"):
+        return Expr("negate", (_read_sign(cursor),), span=cursor.span_from(first))
+    if cursor.take("+"):
+        return _read_sign(cursor)
+    if cursor.take("~"):
+        _read_sign(cursor)
+        return text_leaf(cursor, first)
+    if cursor.at("("):
+        return _read_bracket(cursor)
+    if cursor.at("CAST", "("):
+        return _read_cast(cursor)
+    call = None if cursor.peek().word in NO_OPERAND else read_call(cursor, read_or)
+    return read_operand(cursor, first, call) if call is not None else read_operand(cursor)
+
+
+def _read_cast(cursor: Cursor) -> Expr:
+    """``CAST(x AS type)``, and what may follow it."""
+    first, hint = cursor.position, "write `CAST(x AS BIGINT)`, for example."
+    cursor.skip(2)
+    inner = read_or(cursor)
+    if not cursor.take("AS"):
+        raise cursor.misspelt(("AS",), "AS", hint)
+    type_ = read_type(cursor)
+    cursor.expect(")", hint)
+    return read_operand(cursor, first, Expr("cast", (inner,), value=type_, span=cursor.span_from(first)))
+
+
+def _read_bracket(cursor: Cursor) -> Expr:
+    first = cursor.position
+    if cursor.at("(", "SELECT") and not cursor.at_any((",", ")"), 2):
+        cursor.next()
+        raise cursor.unsupported("A subquery", SUBQUERY_HINT)
+    cursor.next()
+    inner = read_or(cursor)
+    if cursor.at(","):
+        cursor.position = first
+        skip_brackets(cursor)
+        return read_operand(cursor, first)
+    cursor.expect(")", "close the bracket with `)`.")
+    if cursor.at_any(SUFFIXES):
+        return read_operand(cursor, first, inner)
+    # An `other` is text: without its brackets it would fall apart inside a product.
+    if inner.op == "other":
+        return text_leaf(cursor, first)
+    return replace(inner, value=CLOSED) if inner.op in ("and", "or") else inner

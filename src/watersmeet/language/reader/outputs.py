@@ -1,0 +1,116 @@
+"""What stands at the end of a query: further outputs, and how the result is stored.
+
+The further outputs are ``LATE INTO sink``, ``UNMATCHED LEFT INTO sink``, ``UNMATCHED RIGHT INTO sink`` and ``PORTS INTO
+sink, ...``, in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.plan.nodes import Store
+
+Output = tuple[str | None, Span]
+"""The name of a sink and its place."""
+
+_OUTPUTS = (("LATE", "INTO"), ("UNMATCHED", "LEFT", "INTO"), ("UNMATCHED", "RIGHT", "INTO"), ("PORTS", "INTO"))
+_NONE: Output = (None, NOWHERE)
+_STORE = "write `STORE KEY AS string VALUE AS json`, for example."
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a query writes to; ``is_inner``: it is a view or a subquery, which has no outputs of its own."""
+
+    into: Output = _NONE
+    store: Store | None = None
+    is_inner: bool = False
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The sinks of late rows, of unmatched left and right rows, and of ports, and how the result is stored."""
+
+    late: Output = _NONE
+    left: Output = _NONE
+    right: Output = _NONE
+    ports: tuple[tuple[str, Span], ...] = ()
+    store: Store | None = None
+
+
+def read_outputs(cursor: Cursor, target: Target) -> Outputs:
+    """All outputs that come next, each at most once."""
+    read = dict[tuple[str, ...], tuple[tuple[str, Span], ...]]()
+    late, store = cursor.peek(), target.store
+    while True:
+        words = next((words for words in _OUTPUTS if cursor.at(*words)), None)
+        if at_store(cursor):
+            store = _read_second_store(cursor, store, target)
+        elif words is None:
+            break
+        else:
+            late = cursor.peek() if words == _OUTPUTS[0] else late
+            read[words] = _read_output(cursor, words, target, is_again=words in read)
+    ports = read.get(_OUTPUTS[3], ())
+    if _OUTPUTS[0] in read and target.into[0] is None and not ports:
+        hint = "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
+        raise cursor.failure("`;`", hint, late)
+    first, second, third = (read.get(words, (_NONE,))[0] for words in _OUTPUTS[:3])
+    return Outputs(first, second, third, ports, store)
+
+
+def at_store(cursor: Cursor) -> bool:
+    """Whether ``STORE KEY AS`` or ``STORE VALUE AS`` begins here."""
+    return cursor.at("STORE", "KEY", "AS") or cursor.at("STORE", "VALUE", "AS")
+
+
+def read_store(cursor: Cursor) -> Store:
+    """``STORE [KEY AS format] [VALUE AS format]``."""
+    first = cursor.position
+    cursor.begin_line()
+    cursor.skip(1)
+    formats = dict[str, str]()
+    while cursor.at("KEY", "AS") or cursor.at("VALUE", "AS"):
+        facet = cursor.peek()
+        if facet.word in formats:
+            raise cursor.failure("each facet once", _STORE)
+        cursor.skip(2)
+        if cursor.at("SELECT") and not cursor.at_any({"SELECT", "WITH", "VALUE", "KEY"}, ahead=1):
+            raise cursor.failure("the name of a format", _STORE)
+        formats[facet.word] = cursor.take_name("the name of a format", _STORE).value.lower()
+    return Store(formats.get("KEY"), formats.get("VALUE"), cursor.span_from(first))
+
+
+def _read_second_store(cursor: Cursor, before: Store | None, target: Target) -> Store:
+    if target.into[0] is None and not target.is_inner:
+        raise cursor.failure("`;`", "write `INSERT INTO sink` before SELECT: STORE says how its rows are written.")
+    if before is not None:
+        raise cursor.failure("`;`", "write STORE once, before or behind the query.")
+    return read_store(cursor)
+
+
+def _read_output(
+    cursor: Cursor, words: tuple[str, ...], target: Target, *, is_again: bool
+) -> tuple[tuple[str, Span], ...]:
+    written = " ".join(words)
+    if target.is_inner:
+        hint = "write it behind the query that reads the view or subquery."
+        raise cursor.unsupported(f"{written} inside a view or subquery", hint, len(words))
+    if is_again:
+        raise cursor.failure("`;`", f"write {written} once.")
+    cursor.begin_line()
+    cursor.skip(len(words))
+    sinks = _read_sinks(cursor, written, is_list=words == _OUTPUTS[3])
+    if cursor.at("WHERE"):
+        raise cursor.failure("`;`", f"write {written} at the end of the query, behind WHERE.")
+    return sinks
+
+
+def _read_sinks(cursor: Cursor, words: str, *, is_list: bool) -> tuple[tuple[str, Span], ...]:
+    hint = f"write `{words} {'sink, ...' if is_list else 'sink'}` at the end of the query."
+    sinks = [cursor.take_name("the name of a sink", hint)]
+    while is_list and cursor.take(","):
+        sinks.append(cursor.take_name("the name of a sink", hint))
+    return tuple((sink.value, cursor.span_of(sink)) for sink in sinks)

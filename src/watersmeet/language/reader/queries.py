@@ -1,0 +1,206 @@
+"""Queries: ``[WITH] [INSERT INTO sink] SELECT [STREAM | TABLE] items FROM relation [WHERE] [GROUP BY] [outputs]``."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.clauses import at_clause
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.expression import read_or
+from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
+from watersmeet.language.reader.relations import CLAUSE_WORDS, read_relation
+from watersmeet.language.reader.subqueries import close_query
+from watersmeet.language.reader.unsupported import refused_clause
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Star, View
+
+_RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
+_ITEM_HINT = "write `SELECT STREAM a.id, b.name FROM ...`, for example."
+_INSERT_HINT = "write `INSERT INTO sink SELECT STREAM ...`."
+_WITH_HINT = "write `WITH recent AS (SELECT STREAM * FROM orders)`, for example."
+
+
+def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None = None) -> Query:
+    """A query, up to the end of its statement; ``views`` of WITH before it, which began at index ``first``."""
+    begin = cursor.position if first is None else first
+    target = _read_insert(cursor)
+    if target.into[0] is not None and at_with(cursor):
+        views += read_with(cursor)
+    return _read_select(cursor, begin, views, target)
+
+
+def read_inner(cursor: Cursor) -> Query:
+    """A query inside another statement: in brackets, or behind CREATE VIEW."""
+    first = cursor.position
+    views = read_with(cursor) if at_with(cursor) else ()
+    return _read_select(cursor, first, views, Target(is_inner=True))
+
+
+def at_with(cursor: Cursor) -> bool:
+    """Whether ``WITH name AS (`` begins here, or what was meant to be that."""
+    return cursor.at("WITH")
+
+
+def read_with(cursor: Cursor) -> tuple[View, ...]:
+    """``WITH name AS (query), ...``."""
+    cursor.begin_line()
+    cursor.skip(1)
+    if cursor.at("RECURSIVE") and not cursor.at_any({"AS"}, ahead=1):
+        raise cursor.unsupported("WITH RECURSIVE", "leave RECURSIVE out: a query cannot read its own result.")
+    views = [_read_view(cursor)]
+    while cursor.take(","):
+        cursor.begin_line()
+        views.append(_read_view(cursor))
+    return tuple(views)
+
+
+def _read_view(cursor: Cursor) -> View:
+    first = cursor.position
+    name = cursor.take_name("a name for the query", _WITH_HINT)
+    if cursor.at("("):
+        raise cursor.unsupported("A list of columns behind a name", "name the columns in the query, with AS.")
+    cursor.expect("AS", _WITH_HINT)
+    opening = cursor.position
+    cursor.expect("(", _WITH_HINT)
+    cursor.nesting += 1
+    query = read_inner(cursor)
+    close_query(cursor, opening)
+    return View(name.value, query, cursor.span_from(first))
+
+
+def _read_insert(cursor: Cursor) -> Target:
+    """``INSERT INTO sink [STORE ...]`` if it comes next."""
+    if not cursor.at("INSERT"):
+        return Target()
+    cursor.begin_line()
+    cursor.skip(1)
+    cursor.expect("INTO", _INSERT_HINT)
+    if cursor.at("SELECT") and not cursor.at("SELECT", "SELECT"):
+        raise cursor.failure("the name of a sink", _INSERT_HINT)
+    sink = cursor.take_name("the name of a sink", _INSERT_HINT)
+    store = read_store(cursor) if at_store(cursor) else None
+    return Target((sink.value, cursor.span_of(sink)), store)
+
+
+def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Target) -> Query:
+    cursor.views.append([])
+    cursor.begin_line()
+    cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
+    result = _read_result(cursor)
+    items = _read_items(cursor)
+    cursor.begin_line()
+    if not cursor.take("FROM"):
+        raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
+    relation = read_relation(cursor, read_inner)
+    where = _read_where(cursor)
+    group_by, group_span = _read_group(cursor)
+    outputs = read_outputs(cursor, target)
+    if not cursor.at_query_end:
+        raise _misplaced(cursor, relation, where, group_by)
+    return Query(
+        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, *outputs.left, *outputs.right,
+        outputs.ports, result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store,
+    )  # fmt: skip
+
+
+def _read_result(cursor: Cursor) -> ResultKind | None:
+    result = _RESULTS.get(cursor.peek().word) if _starts_item(cursor, 1) else None
+    cursor.skip(1 if result else 0)
+    return result
+
+
+def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
+    if cursor.at("DISTINCT") and _starts_item(cursor, 1):
+        hint = "leave DISTINCT out, or group: `SELECT TABLE x, count(*) FROM ... GROUP BY x`."
+        raise cursor.unsupported("SELECT DISTINCT", hint)
+    items: list[Item | Star] = []
+    while True:
+        cursor.may_break()
+        items.append(_read_item(cursor))
+        if not cursor.take(","):
+            return tuple(items)
+
+
+def _starts_item(cursor: Cursor, ahead: int) -> bool:
+    token = cursor.peek(ahead)
+    if token.kind in ("symbol", "end"):
+        return token.word in ("*", "(", "-", "+", "~", "!", "[")
+    return token.word not in ("FROM", "AS")
+
+
+def _read_item(cursor: Cursor) -> Item | Star:
+    first = cursor.position
+    if cursor.take("*"):
+        return Star(None, cursor.span_from(first))
+    if cursor.peek().is_name and cursor.peek(1).word == "." and cursor.peek(2).word == "*":
+        alias = cursor.next().value
+        cursor.position += 2
+        return Star(alias, cursor.span_from(first))
+    if cursor.at("FROM"):
+        raise cursor.failure("a column", _ITEM_HINT)
+    expr = read_or(cursor)
+    if cursor.take("AS"):
+        return Item(expr, cursor.take_name("a name for the column", "write `expression AS name`.").value)
+    if cursor.peek().is_name and not cursor.at("FROM") and not at_clause(cursor):
+        return Item(expr, cursor.take_bare_alias().value)
+    return Item(expr)
+
+
+def _read_where(cursor: Cursor) -> Expr | None:
+    if not cursor.at("WHERE"):
+        return None
+    cursor.begin_line()
+    cursor.skip(1)
+    return read_or(cursor)
+
+
+def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
+    first = cursor.position
+    if not cursor.at("GROUP", "BY"):
+        return (), NOWHERE
+    cursor.begin_line()
+    cursor.skip(2)
+    exprs: list[Expr] = []
+    while True:
+        if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
+            raise cursor.unsupported(cursor.peek().word, "write one query for each grouping.")
+        if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
+            raise cursor.unsupported("GROUP BY ALL", "name the columns to group by.")
+        cursor.may_break()
+        exprs.append(read_or(cursor))
+        if not cursor.take(","):
+            return tuple(exprs), cursor.span_from(first)
+
+
+def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:
+    """The refusal of what cannot stand behind all that has been read."""
+    end = "`)`" if cursor.nesting > 0 else "`;`"
+    closing = "close the bracket with `)`." if cursor.nesting > 0 else "end the statement with `;`."
+    refused = refused_clause(cursor)
+    if refused:
+        return refused
+    if cursor.at_any({"WITHIN", "MATCH_CONDITION", "DEFAULT", "PAD"}):
+        return cursor.failure(end, f"write {cursor.peek().word} behind JOIN, before WHERE.")
+    if cursor.at("WINDOW", "("):
+        return cursor.failure(end, "write WINDOW behind the name of a source.")
+    if cursor.at("FOR", "SYSTEM_TIME"):
+        return cursor.failure(end, "write FOR SYSTEM_TIME AS OF behind the source that JOIN names.")
+    if cursor.at_any({"ON", "USING"}) and isinstance(relation, Lateral):
+        return cursor.failure("JOIN, WHERE or " + end, f"write {cursor.peek().word} before LATERAL.")
+    if cursor.at_any({"ON", "USING"}):
+        return cursor.failure("JOIN", "write `JOIN b ON ...`: a condition belongs to a join.")
+    if cursor.at_any({"SEMI", "ANTI"}):
+        return cursor.failure("JOIN, WHERE or " + end, f"write `LEFT {cursor.peek().word} JOIN`.")
+    if cursor.previous.word == "GROUP":
+        return cursor.misspelt(("BY",), "BY", "write `GROUP BY a.id`, for example.")
+    if cursor.previous.word == "WITHIN":
+        return cursor.failure("a duration", "write `WITHIN 5s`, `WITHIN 10 MINUTES` or `WITHIN INTERVAL '1' HOUR`.")
+    if cursor.at_any({"WHERE", "GROUP", "LATERAL", "JOIN"}) and (group_by or where is not None):
+        return cursor.failure(end, "the order is FROM, JOIN, LATERAL, WHERE, GROUP BY.")
+    if group_by:
+        return cursor.misspelt(CLAUSE_WORDS, f"`,` or {end}", closing)
+    if where is not None:
+        return cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS", "GROUP"), f"AND, OR, GROUP BY or {end}", closing)
+    bare = isinstance(relation, Join) and relation.on is None and not relation.using
+    expected = f"ON, WITHIN, JOIN, WHERE or {end}" if bare else f"JOIN, WHERE or {end}"
+    return cursor.misspelt(CLAUSE_WORDS, expected, closing)

@@ -1,0 +1,149 @@
+"""Text that Spark alone understands (functions, casts, CASE), and the columns that sqlglot finds in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import sqlglot
+from sqlglot import Expr as Tree
+from sqlglot import exp
+from sqlglot.errors import ParseError
+
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.language.reader.aggregates import find_aggregate, misplaced
+from watersmeet.language.reader.cursor import SUBQUERY_HINT, Cursor
+from watersmeet.language.reader.tokens import Token
+from watersmeet.plan.expressions import Expr, Reference
+
+_PREFIX = "SELECT ("
+_UNIT_FIRST = re.compile(r"\b(?:date_trunc|trunc)(?=\s*\()", re.IGNORECASE)
+"""Functions whose unit sqlglot takes for a keyword, though Spark also takes a column."""
+
+_KEYWORDS = frozenset({
+    "CASE", "WHEN", "THEN", "ELSE", "END", "AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "ILIKE", "RLIKE",
+    "ESCAPE", "DIV", "DISTINCT", "INTERVAL",
+})  # fmt: skip
+"""Words inside such a text that are no names, unless a reference is found there."""
+
+
+def text_leaf(cursor: Cursor, first: int) -> Expr:
+    """The text from token ``first`` to the one last taken as one leaf, with the references sqlglot finds in it.
+
+    An array in square brackets is written as Spark's function. An aggregate inside the text is refused.
+    """
+    aggregate = find_aggregate(cursor, first, cursor.position)
+    if aggregate is not None:
+        raise misplaced(cursor, aggregate)
+    arrays = _arrays(cursor, first)
+    text = _with_arrays(cursor, first, arrays)
+    place = cursor.place(cursor.tokens[first], cursor.previous)
+    refs = _references(text, place)
+    if not arrays:
+        _note_keywords(cursor, first, refs)
+    return Expr("other", text=text, refs=refs, span=cursor.span_from(first))
+
+
+def _arrays(cursor: Cursor, first: int) -> dict[int, str]:
+    """The square brackets that make an array, by the index of their tokens, each with what Spark writes there."""
+    written, stack = dict[int, str](), list[bool]()
+    for i in range(first, cursor.position):
+        word = cursor.tokens[i].word
+        if word == "[":
+            before = cursor.tokens[i - 1] if i > first else None
+            stack.append(before is None or not _ends_operand(before))
+            written |= {i: "array("} if stack[-1] else {}
+        elif word == "]" and stack and stack.pop():
+            written[i] = ")"
+    return written
+
+
+def _ends_operand(token: Token) -> bool:
+    return (token.kind != "symbol" and token.word not in _KEYWORDS) or token.word in (")", "]")
+
+
+def _with_arrays(cursor: Cursor, first: int, arrays: dict[int, str]) -> str:
+    text, begin, parts, position = cursor.text_from(first), cursor.tokens[first].start, list[str](), 0
+    for i, written in arrays.items():
+        start = cursor.tokens[i].start - begin
+        parts += [text[position:start], written]
+        position = start + 1
+    return "".join(parts) + text[position:]
+
+
+def _note_keywords(cursor: Cursor, first: int, refs: tuple[Reference, ...]) -> None:
+    begin = cursor.tokens[first].start
+    for i in range(first, cursor.position):
+        token = cursor.tokens[i]
+        is_name = any(ref.start <= token.start - begin < ref.end for ref in refs)
+        if token.word in _KEYWORDS and not is_name and cursor.tokens[i - 1].word not in (".", "AS"):
+            cursor.layout.keywords.add(i)
+
+
+def _references(text: str, place: Place) -> tuple[Reference, ...]:
+    tree = _parse(text, place)
+    if tree.find(exp.Query):
+        raise refuse("UNSUPPORTED_STATEMENT", place, what="A subquery", hint=SUBQUERY_HINT)
+    if any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        hint = "name the columns, for example `struct(a, b)`."
+        raise refuse("UNSUPPORTED_STATEMENT", place, what="`*` inside an expression", hint=hint)
+    try:
+        # sqlglot writes some functions in terms of others and so may repeat a column.
+        found = {reference.start: reference for reference in _columns(tree)}
+    except KeyError:
+        raise _unreadable(text, place) from None
+    return tuple(found[start] for start in sorted(found))
+
+
+def _parse(text: str, place: Place) -> Tree:
+    try:
+        # Brackets keep a function such as `replace(..)` from being read as a statement.
+        plain = _UNIT_FIRST.sub(lambda name: "_" * len(name.group()), text)
+        tree = sqlglot.parse_one(f"{_PREFIX}{plain}\n)", dialect="spark")
+        if isinstance(tree, exp.Select) and len(tree.expressions) == 1:
+            return tree.expressions[0]
+    except RecursionError:
+        raise
+    except ParseError as error:
+        raise _unreadable(text, place, _stumble(error, text, place)) from None
+    except Exception as error:
+        # Whatever else a parser trips over, its user is told where.
+        raise _unreadable(text, place) from error
+    raise _unreadable(text, place)
+
+
+def _unreadable(text: str, place: Place, stumble: Place | None = None) -> WatersmeetError:
+    """The refusal of a text that sqlglot cannot read, at the word it stumbled over if that is known."""
+    found = text if stumble is None else stumble.text[stumble.start : stumble.end]
+    found = f"`{found}`" if len(found) <= 30 else f"`{found[:27]}...`"
+    hint = "compare it with the SQL reference of Spark."
+    return refuse("SYNTAX_ERROR", stumble or place, expected="an expression of Spark SQL", found=found, hint=hint)
+
+
+def _stumble(error: ParseError, text: str, place: Place) -> Place | None:
+    """The place of the word that sqlglot complains of; None where that is not inside the text."""
+    detail = error.errors[0] if error.errors else {}
+    line, highlight = detail.get("line"), detail.get("highlight")
+    if not isinstance(line, int) or not highlight:
+        return None
+    lines = f"{_PREFIX}{text}".split("\n")
+    end = sum(len(earlier) + 1 for earlier in lines[: line - 1]) + int(detail.get("col") or 0) - len(_PREFIX)
+    start = end - len(highlight)
+    if not 0 <= start < end <= len(text) or text[start:end] != highlight:
+        return None
+    return Place(place.name, place.text, place.start + start, place.start + end)
+
+
+def _columns(tree: Tree) -> Iterator[Reference]:
+    for column in tree.find_all(exp.Column):
+        parts: list[Tree] = list(column.parts)
+        node: Tree = column
+        while isinstance(node.parent, exp.Dot) and node.parent.this is node and _has_field(node.parent):
+            node = node.parent
+            parts.append(node.expression)
+        start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
+        yield Reference(tuple(part.name for part in parts), start - len(_PREFIX), end - len(_PREFIX))
+
+
+def _has_field(dot: exp.Dot) -> bool:
+    return isinstance(dot.expression, exp.Identifier)

@@ -1,0 +1,157 @@
+"""Sources behind FROM and JOIN: streams, tables, views, subqueries and unions, each with its alias and its window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from watersmeet.catalog import Span, Watermark
+from watersmeet.language.reader.amounts import read_amount
+from watersmeet.language.reader.clauses import at_clause, at_watermark, read_alias
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.subqueries import ReadQuery, read_bracket
+from watersmeet.language.reader.windows import take_window
+from watersmeet.plan.nodes import Scan, Union
+
+_UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
+_DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
+_ORDER = "write `TABLE(IMPOSE_ORDER(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' SECONDS))`, for example."
+_ARGUMENTS = ("input", "timecol", "lag")
+
+
+@dataclass(frozen=True)
+class _Named:
+    """What a source is before it has its alias; without a ``name`` it needs one. A union has several scans."""
+
+    scans: tuple[Scan, ...]
+    name: str | None
+    span: Span
+
+
+def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
+    """A source, or several of them made one."""
+    named = _read_named(cursor, read_query)
+    window = take_window(cursor)
+    named = _read_watermarks(cursor, named)
+    alias = read_alias(cursor)
+    window = take_window(cursor, window)
+    named = _read_watermarks(cursor, named)
+    if alias is None and named.name is None:
+        what = "the union" if len(named.scans) > 1 else "the subquery"
+        example = _UNION if len(named.scans) > 1 else "`(SELECT STREAM ...) AS s`."
+        raise cursor.failure("an alias", f"give {what} a name: {example}")
+    alias = alias or named.name or ""
+    first, *others = named.scans
+    if others:
+        return Union(named.scans, alias, named.span, window)
+    return replace(first, alias=alias, window=window, span=named.span)
+
+
+def _read_named(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    first = cursor.position
+    if cursor.at("("):
+        scans = read_bracket(cursor, read_query)
+        return _Named(scans, None, cursor.span_from(first))
+    if cursor.at("TABLE", "("):
+        return _read_table_function(cursor, read_query)
+    name, span = _read_name(cursor)
+    return _Named((Scan(name, name, span),), name, span)
+
+
+def _read_name(cursor: Cursor) -> tuple[str, Span]:
+    """The name of a source and its place; ``STREAM`` may stand before it."""
+    bracket = cursor.at("STREAM", "(")
+    if bracket or (cursor.at("STREAM") and cursor.peek(1).is_name and not _after_stream_name(cursor)):
+        cursor.skip(2 if bracket else 1)
+    hint = "write `FROM orders AS o`, for example."
+    if cursor.at_any({"ON", "WHERE", "JOIN", "SELECT"}):
+        raise cursor.failure("the name of a stream", hint)
+    name = cursor.take_name("the name of a stream", hint)
+    if bracket:
+        cursor.expect(")", "write `STREAM(name)`.")
+    if cursor.at("."):
+        raise cursor.failure("an alias or a clause", "put a name that contains a dot in backticks.")
+    return name.value, cursor.span_of(name)
+
+
+def _after_stream_name(cursor: Cursor) -> bool:
+    """Whether STREAM is itself the name of a source: what follows it is a clause."""
+    cursor.position += 1
+    follows = at_clause(cursor)
+    cursor.position -= 1
+    return follows
+
+
+def _read_watermarks(cursor: Cursor, named: _Named) -> _Named:
+    """``WATERMARK column DELAY OF lag``, as often as it comes."""
+    while at_watermark(cursor):
+        if len(named.scans) > 1:
+            hint = "write it in each part: `(SELECT * FROM a WATERMARK t DELAY OF INTERVAL 5 SECONDS UNION ALL ...)`."
+            raise cursor.unsupported("WATERMARK behind a union", hint)
+        first = cursor.position
+        cursor.skip(1)
+        column = cursor.next().value
+        cursor.skip(1)
+        cursor.expect("OF", _DELAY)
+        lag = read_amount(cursor)
+        named = _with_watermark(named, Watermark(column, lag, cursor.span_from(first)))
+    return named
+
+
+def _with_watermark(named: _Named, watermark: Watermark) -> _Named:
+    scan = named.scans[0]
+    return replace(named, scans=(replace(scan, watermarks=(*scan.watermarks, watermark)),))
+
+
+def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
+    first = cursor.position
+    if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
+        function = cursor.peek(2).text
+        hint = "write IMPOSE_ORDER, or group with `GROUP BY window(t, '5 minutes')`."
+        raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
+    cursor.skip(3)
+    cursor.expect("(", _ORDER)
+    _read_argument(cursor, 0)
+    named = _read_ordered(cursor, read_query)
+    cursor.expect(",", _ORDER)
+    _read_argument(cursor, 1)
+    begin = cursor.position
+    cursor.expect("DESCRIPTOR", _ORDER)
+    cursor.expect("(", _ORDER)
+    column = cursor.take_name("the name of a column", _ORDER).value
+    cursor.expect(")", _ORDER)
+    cursor.expect(",", _ORDER)
+    _read_argument(cursor, 2)
+    lag = read_amount(cursor)
+    watermark = Watermark(column, lag, cursor.span_from(begin))
+    cursor.expect(")", _ORDER)
+    cursor.expect(")", _ORDER)
+    return replace(_with_watermark(named, watermark), span=cursor.span_from(first))
+
+
+def _read_argument(cursor: Cursor, number: int) -> None:
+    """``name =>`` if it comes next, which must be the name of this argument."""
+    if cursor.peek(1).word != "=>":
+        return
+    name = cursor.peek().value.lower().replace("_", "")
+    if name != _ARGUMENTS[number]:
+        expected = ("`input`", "`timeCol`", "`lag`")[number]
+        raise cursor.failure(expected, "write the arguments in this order: input, timeCol, lag.")
+    cursor.position += 2
+
+
+def _read_ordered(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    """What IMPOSE_ORDER is applied to: a table by name, a query, or another IMPOSE_ORDER."""
+    if cursor.at("(", "TABLE"):
+        cursor.next()
+        named = _read_ordered(cursor, read_query)
+        cursor.expect(")", _ORDER)
+        return named
+    if cursor.at("TABLE", "(") or cursor.at("("):
+        named = _read_named(cursor, read_query)
+        if len(named.scans) > 1:
+            raise cursor.failure("`)`", "give each part of the union a watermark of its own.", cursor.previous)
+        return named
+    cursor.expect("TABLE", _ORDER)
+    name, span = _read_name(cursor)
+    return _Named((Scan(name, name, span),), name, span)

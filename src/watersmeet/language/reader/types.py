@@ -1,0 +1,120 @@
+"""Column types of Spark's DDL, kept as text in one spelling: ``decimal( 10 , 2 )`` is ``DECIMAL(10,2)``."""
+
+from __future__ import annotations
+
+import re
+
+from watersmeet.errors import Refusal
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.plan.expressions import quote
+
+_SIMPLE = {
+    "BOOLEAN": "BOOLEAN", "TINYINT": "TINYINT", "BYTE": "TINYINT", "SMALLINT": "SMALLINT", "SHORT": "SMALLINT",
+    "INT": "INT", "INTEGER": "INT", "BIGINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "FLOAT", "REAL": "FLOAT",
+    "DOUBLE": "DOUBLE", "STRING": "STRING", "BINARY": "BINARY", "DATE": "DATE", "TIMESTAMP": "TIMESTAMP",
+    "TIMESTAMP_LTZ": "TIMESTAMP", "TIMESTAMP_NTZ": "TIMESTAMP_NTZ", "VARIANT": "VARIANT", "VOID": "VOID",
+}  # fmt: skip
+_WITH_NUMBERS = {
+    "DECIMAL": "DECIMAL", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "CHAR": "CHAR", "CHARACTER": "CHAR",
+    "VARCHAR": "VARCHAR", "TIME": "TIME",
+}  # fmt: skip
+_INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+
+
+def read_type(cursor: Cursor) -> str:
+    """A type. An unknown name is noted as a refusal and reading goes on, so that all of them are reported."""
+    token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
+    word = token.word
+    if word in (*_SIMPLE, *_WITH_NUMBERS, "ARRAY", "MAP", "STRUCT", "INTERVAL"):
+        cursor.layout.keywords.add(cursor.position - 1)
+    if word in _SIMPLE:
+        return _SIMPLE[word] + _collation(cursor, word)
+    if word in _WITH_NUMBERS:
+        numbers = _numbers(cursor)
+        return _WITH_NUMBERS[word] + (numbers or ("(10,0)" if _WITH_NUMBERS[word] == "DECIMAL" else ""))
+    if word == "ARRAY" and cursor.at("<"):
+        return f"ARRAY<{_inner(cursor)}>"
+    if word == "MAP" and cursor.at("<"):
+        return f"MAP<{_pair(cursor)}>"
+    if word == "STRUCT" and cursor.take("<>"):
+        return "STRUCT<>"
+    if word == "STRUCT" and cursor.at("<"):
+        return f"STRUCT<{_fields(cursor)}>"
+    if word == "INTERVAL" and cursor.at_any(_INTERVAL_FIELDS):
+        return _interval(cursor)
+    cursor.refusals.append(Refusal("UNKNOWN_TYPE", {"type": token.value}, cursor.place(token)))
+    _numbers(cursor)
+    return token.text.upper()
+
+
+def _collation(cursor: Cursor, word: str) -> str:
+    if word != "STRING" or not cursor.take("COLLATE"):
+        return ""
+    return f" COLLATE {cursor.take_name('the name of a collation', 'write `STRING COLLATE UTF8_LCASE`.').text}"
+
+
+def _numbers(cursor: Cursor) -> str:
+    """``(10,2)`` if brackets come next."""
+    if not cursor.take("("):
+        return ""
+    numbers: list[str] = []
+    while True:
+        if not cursor.peek().text.isdecimal():
+            raise cursor.failure("a number", "write the size of the type, for example DECIMAL(10,2).")
+        numbers.append(cursor.next().text)
+        if not cursor.take(","):
+            break
+    cursor.expect(")", "close the size of the type with `)`.")
+    return f"({','.join(numbers)})"
+
+
+def _inner(cursor: Cursor) -> str:
+    cursor.next()
+    inner = read_type(cursor)
+    cursor.expect(">", "write `ARRAY<type>`.")
+    return inner
+
+
+def _pair(cursor: Cursor) -> str:
+    cursor.next()
+    key = read_type(cursor)
+    cursor.expect(",", "write `MAP<key type, value type>`.")
+    value = read_type(cursor)
+    cursor.expect(">", "write `MAP<key type, value type>`.")
+    return f"{key}, {value}"
+
+
+def _fields(cursor: Cursor) -> str:
+    cursor.next()
+    fields = [_field(cursor)]
+    while cursor.take(","):
+        fields.append(_field(cursor))
+    cursor.expect(">", "write `STRUCT<name: type, ...>`.")
+    return ", ".join(fields)
+
+
+def _field(cursor: Cursor) -> str:
+    name = cursor.take_name("the name of a field", "write `STRUCT<name: type, ...>`.")
+    cursor.take(":")
+    written = f"{_plain(name.value)}: {read_type(cursor)}"
+    if cursor.take("NOT", "NULL"):
+        written += " NOT NULL"
+    if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
+        cursor.skip(1)
+        written += f" COMMENT {cursor.next().text}"
+    return written
+
+
+def _plain(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+
+
+def _interval(cursor: Cursor) -> str:
+    first = cursor.peek().word
+    cursor.skip(1)
+    if not cursor.take("TO"):
+        return f"INTERVAL {first}"
+    if not cursor.at_any(_INTERVAL_FIELDS):
+        raise cursor.misspelt(tuple(_INTERVAL_FIELDS), "a unit of time", "write `INTERVAL DAY TO SECOND`.")
+    cursor.skip(1)
+    return f"INTERVAL {first} TO {cursor.previous.word}"

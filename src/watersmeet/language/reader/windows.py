@@ -1,0 +1,156 @@
+"""What a side of a window join may say: WINDOW behind its name, and PAD behind the condition."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Amount
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.amounts import read_amount
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.expression import read_or, too_deep
+from watersmeet.language.reader.tokens import tokenize
+from watersmeet.plan.expressions import Expr, column
+from watersmeet.plan.nodes import LimitKind, Pad, PartitionLimit, Side, Values, Window, WindowKind
+
+_KINDS: dict[str, WindowKind] = {"COUNT": "count", "TIME": "time", "DELTA": "delta"}
+_LIMITS: dict[tuple[str, str], LimitKind] = {
+    ("PARTITION", "AGE"): "age",
+    ("PARTITION", "COUNT"): "partitions",
+    ("TUPLE", "COUNT"): "rows",
+}
+_HINT = "write `WINDOW (COUNT 100)`, `WINDOW (TIME 10s)` or `WINDOW (DELTA column 10)`."
+_SLIDING = "leave it out: a window always slides, row by row."
+_SIZE = "write a whole number such as `100`, or a length of time such as `10s`."
+_PAD = "write `PAD RIGHT WITH (name '', amount 0)`, `PAD RIGHT ZEROS` or `PAD RIGHT NULLS`."
+
+
+def read_window(text: str, name: str = "<window>") -> Window:
+    """The window that a text describes, as it stands inside the brackets of ``WINDOW (...)``.
+
+    >>> window = read_window("COUNT 100 PARTITION BY ticker")
+    >>> window.kind, window.amount.value, window.partition_by[0].text
+    ('count', 100, 'ticker')
+    """
+    cursor = Cursor(name, text, tokenize(text, name))
+    try:
+        window = _read_inside(cursor, 0)
+    except RecursionError:
+        raise too_deep(cursor, 0) from None
+    if cursor.peek().kind != "end":
+        raise cursor.misspelt(("PARTITION", "TUPLE"), "PARTITION BY or the end", _HINT)
+    if cursor.refusals:
+        raise WatersmeetError(cursor.refusals)
+    return window
+
+
+def take_window(cursor: Cursor, before: Window | None = None) -> Window | None:
+    """``WINDOW (...)`` if it comes next, else the one from ``before``."""
+    if not cursor.at("WINDOW", "("):
+        return before
+    if before is not None:
+        raise cursor.failure("one window", "write WINDOW once, behind the name or behind the alias.")
+    first = cursor.position
+    cursor.skip(2)
+    window = _read_inside(cursor, first)
+    if cursor.at(","):
+        raise cursor.failure("PARTITION BY or `)`", "give one size: every row is a trigger, and the window slides.")
+    if not cursor.at(")"):
+        raise cursor.misspelt(("PARTITION", "TUPLE"), "PARTITION BY or `)`", _HINT)
+    cursor.next()
+    return Window(window.kind, window.amount, window.column, window.partition_by, window.limit, cursor.span_from(first))
+
+
+def _read_inside(cursor: Cursor, first: int) -> Window:
+    word = cursor.peek().word
+    if word in ("TUMBLING", "SLIDING", "PARTITIONED"):
+        raise cursor.failure("COUNT, TIME or DELTA", _SLIDING if word != "PARTITIONED" else "write PARTITION BY.")
+    if word not in _KINDS:
+        raise cursor.misspelt(tuple(_KINDS), "COUNT, TIME or DELTA", _HINT)
+    cursor.skip(1)
+    kind = _KINDS[word]
+    measured = _read_column(cursor) if kind == "delta" else None
+    amount = _read_size(cursor)
+    partition_by = _read_partition_by(cursor)
+    return Window(kind, amount, measured, partition_by, _read_limit(cursor), cursor.span_from(first))
+
+
+def _read_column(cursor: Cursor) -> Expr:
+    first, hint = cursor.position, "write the column that is measured, then a size: `DELTA sold_at 10s`."
+    parts = [cursor.take_name("the name of a column", hint).value]
+    while cursor.take("."):
+        parts.append(cursor.take_name("the name of a column", hint).value)
+    return column(tuple(parts), cursor.span_from(first))
+
+
+def _read_size(cursor: Cursor) -> Amount:
+    """A number of rows, a distance or a length of time, none of them below zero or broken."""
+    token = cursor.peek()
+    is_plain = token.kind == "number" and not token.text[-1].isalpha() and cursor.peek(1).kind != "word"
+    if (is_plain and not token.text.isdecimal()) or cursor.at_any({"-", "+"}):
+        raise cursor.failure("a whole number of zero or more", _SIZE)
+    if token.kind not in ("number", "string") and not token.text[:1].isdecimal() and not cursor.at("INTERVAL"):
+        raise cursor.failure("a size", _SIZE)
+    return read_amount(cursor)
+
+
+def _read_partition_by(cursor: Cursor) -> tuple[Expr, ...]:
+    if not cursor.take("PARTITION", "BY"):
+        return ()
+    exprs = [read_or(cursor)]
+    while cursor.take(","):
+        exprs.append(read_or(cursor))
+    return tuple(exprs)
+
+
+def _read_limit(cursor: Cursor) -> PartitionLimit | None:
+    words = next((words for words in _LIMITS if cursor.at(*words)), None)
+    if words is None:
+        return None
+    first = cursor.position
+    cursor.skip(2)
+    limit = PartitionLimit(_LIMITS[words], _read_size(cursor), cursor.span_from(first))
+    if any(cursor.at(*words) for words in _LIMITS):
+        raise cursor.failure("`)`", "give one limit: PARTITION AGE, PARTITION COUNT or TUPLE COUNT.")
+    return limit
+
+
+def at_pad(cursor: Cursor) -> bool:
+    """Whether PAD begins here, and not an alias of that name before LEFT JOIN."""
+    is_join = cursor.at_any({"JOIN", "OUTER", "SEMI", "ANTI", "ASOF"}, 2)
+    return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not is_join
+
+
+def read_pads(cursor: Cursor) -> tuple[Pad, ...]:
+    """All PAD clauses that come next, at most one for each side."""
+    pads: list[Pad] = []
+    while at_pad(cursor):
+        first = cursor.position
+        cursor.may_break()
+        side: Side = "left" if cursor.peek(1).word == "LEFT" else "right"
+        if any(pad.side == side for pad in pads):
+            raise cursor.failure("one PAD for each side", f"write PAD {side.upper()} once.")
+        cursor.skip(2)
+        is_with = cursor.take("WITH")
+        if cursor.at_any({"ZEROS", "NULLS"}):
+            cursor.skip(1)
+            values = "zeros" if cursor.previous.word == "ZEROS" else "nulls"
+        elif is_with:
+            values = read_values(cursor, _PAD)
+        else:
+            raise cursor.misspelt(("WITH", "ZEROS", "NULLS"), "WITH, ZEROS or NULLS", _PAD)
+        pads.append(Pad(side, values, cursor.span_from(first)))
+    return tuple(pads)
+
+
+def read_values(cursor: Cursor, hint: str) -> Values:
+    """``(column value, ...)``."""
+    cursor.expect("(", hint)
+    values: list[tuple[str, Expr]] = []
+    while True:
+        name = cursor.take_name("the name of a column", hint)
+        if any(name.value.lower() == known.lower() for known, _ in values):
+            raise cursor.failure("a column that has no value yet", "give every column once.", name)
+        values.append((name.value, read_or(cursor)))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", hint)
+    return tuple(values)

@@ -1,0 +1,264 @@
+"""Functions of a Substrait plan in Spark's words: only those that mean the same there, NULLs and errors included.
+
+A function is known by its name, whichever collection declares it: some producers name none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from watersmeet.errors import WatersmeetError, did_you_mean
+from watersmeet.language.substrait.literals import Typed
+from watersmeet.language.substrait.types import INTEGERS, NUMBERS, unsupported
+from watersmeet.plan.expressions import Expr, Op, Reference, quote
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function with what it is given.
+
+    - ``args``: expressions, or the word of an argument that is a choice, such as YEAR
+    - ``options``: what the producer would accept, by the name of the option in small letters
+    - ``output``: the type of the result, None if the plan does not tell it
+    - ``skips_nulls``: the producer's own ``concat`` leaves NULLs out
+    """
+
+    name: str
+    args: tuple[Typed | str, ...]
+    options: Mapping[str, tuple[str, ...]]
+    output: str | None
+    place: str
+    skips_nulls: bool = False
+
+    def values(self, fewest: int, most: int | None = None) -> tuple[Typed, ...]:
+        """The arguments, if there are as many as that and all of them are expressions."""
+        found = tuple(arg for arg in self.args if isinstance(arg, Typed))
+        if len(found) < len(self.args) or not fewest <= len(found) <= (fewest if most is None else most):
+            raise self.refused(f"with {len(self.args)} arguments of that kind", "")
+        return found
+
+    def refused(self, what: str, reason: str, hint: str = "") -> WatersmeetError:
+        """The refusal of the function as it is called here."""
+        hint = hint or "compute it in the producer, before the tables that the plan reads."
+        return unsupported(f"The function `{self.name}` {what}".strip(), self.place, hint, reason)
+
+
+def call_function(call: Call) -> Typed:
+    """The expression that a call of a function is; refused if Spark has none that means the same.
+
+    >>> column = Typed(Expr("literal", text="1L", value=1), "BIGINT")
+    >>> call_function(Call("add:i64_i64", (column, column), {}, "BIGINT", "plan")).expr.sql()
+    '(1L + 1L)'
+    """
+    name = call.name.split(":")[0].lower()
+    if name not in _FUNCTIONS:
+        raise call.refused("", "")
+    for option, wanted in call.options.items():
+        if not any(value.upper() in _OPTIONS.get(option, ()) for value in wanted):
+            reason = f"Spark cannot be told {option} = {' or '.join(wanted)}"
+            raise call.refused("", reason, f"leave the option `{option}` out.")
+    return _FUNCTIONS[name](call)
+
+
+_OPTIONS: dict[str, tuple[str, ...]] = {
+    "overflow": ("ERROR",), "rounding": ("TIE_TO_EVEN",), "case_sensitivity": ("CASE_SENSITIVE",),
+    "char_set": ("UTF8",), "negative_start": ("WRAP_FROM_END",), "division_type": ("TRUNCATE",),
+    "on_domain_error": ("ERROR",), "on_division_by_zero": ("ERROR",),
+    "null_handling": ("ACCEPT_NULLS", "IGNORE_NULLS"),
+}  # fmt: skip
+"""What Spark does by itself, where a plan may ask for one thing or another; its arithmetic fails rather than wraps."""
+
+
+def spliced(template: str, *args: Expr) -> Expr:
+    """Text for Spark with expressions in the places of ``{}``.
+
+    >>> spliced("upper({})", Expr("literal", text="'a'", value="a")).text
+    "upper('a')"
+    """
+    first, *rest = template.split("{}")
+    text, refs = first, list[Reference]()
+    for arg, after in zip(args, rest, strict=True):
+        # A literal never has this character: it would have been escaped.
+        head, *tails = arg.sql(lambda _: "\0").split("\0")
+        text += head
+        for ref, tail in zip(arg.references, tails, strict=True):
+            written = ".".join(quote(part) for part in ref.parts)
+            refs.append(replace(ref, start=len(text), end=len(text) + len(written)))
+            text += written + tail
+        text += after
+    return Expr("other", text=text, refs=tuple(refs))
+
+
+def cast_to(value: Typed, type_: str | None) -> Typed:
+    """The value in that type, as it is if it has it already or if none is asked for."""
+    if type_ is None or value.type == type_:
+        return value
+    return Typed(Expr("cast", (value.expr,), value=type_), type_)
+
+
+_Reader = Callable[[Call], Typed]
+
+
+def _comparison(op: Op, *, negated: bool = False) -> _Reader:
+    def read(call: Call) -> Typed:
+        left, right = call.values(2)
+        test = Expr(op, (left.expr, right.expr))
+        return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
+
+    return read
+
+
+def _logic(op: Op) -> _Reader:
+    def read(call: Call) -> Typed:
+        args = call.values(1, len(call.args))
+        # Producers nest what they chain: (a AND b) AND c is read as one conjunction.
+        parts = tuple(part for arg in args for part in (arg.expr.args if arg.expr.op == op else (arg.expr,)))
+        return Typed(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
+
+    return read
+
+
+def _arithmetic(op: Op) -> _Reader:
+    def read(call: Call) -> Typed:
+        args = call.values(2)
+        result = Expr(op, tuple(arg.expr for arg in args))
+        is_number = call.output is not None and call.output.startswith(NUMBERS)
+        # The result has the type of both operands, but for decimals, whose size every engine chooses in its own way.
+        is_same = call.output in NUMBERS and all(arg.type == call.output for arg in args)
+        return cast_to(Typed(result), call.output) if is_number and not is_same else Typed(result, call.output)
+
+    return read
+
+
+def _divide(call: Call) -> Typed:
+    left, right = call.values(2)
+    if call.output is None:
+        raise call.refused("", "the plan does not tell the type of its result, so whether it is a whole number is open")
+    if call.output in INTEGERS:
+        return cast_to(Typed(spliced("({} DIV {})", left.expr, right.expr), "BIGINT"), call.output)
+    is_double = left.type == right.type == call.output == "DOUBLE"
+    return cast_to(Typed(Expr("/", (left.expr, right.expr)), "DOUBLE" if is_double else None), call.output)
+
+
+def _between(call: Call) -> Typed:
+    value, low, high = (arg.expr for arg in call.values(3))
+    return Typed(Expr("and", (Expr(">=", (value, low)), Expr("<=", (value, high)))), "BOOLEAN")
+
+
+def _test(op: Op, *, negated: bool = False) -> _Reader:
+    def read(call: Call) -> Typed:
+        (value,) = call.values(1)
+        test = Expr(op, (value.expr,))
+        return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
+
+    return read
+
+
+def _text(template: str, type_: str | None) -> _Reader:
+    """A function with a fixed number of arguments that Spark writes so; None: the result has the type of the plan."""
+
+    def read(call: Call) -> Typed:
+        args = call.values(template.count("{}"))
+        result = spliced(template, *(arg.expr for arg in args))
+        return Typed(result, call.output) if type_ is None else cast_to(Typed(result, type_), call.output)
+
+    return read
+
+
+def _many(name: str, type_: str | None) -> _Reader:
+    def read(call: Call) -> Typed:
+        args = call.values(1, len(call.args))
+        template = f"{name}({', '.join('{}' for _ in args)})"
+        return Typed(spliced(template, *(arg.expr for arg in args)), type_ or call.output)
+
+    return read
+
+
+def _concat(call: Call) -> Typed:
+    wanted = [value.upper() for value in call.options.get("null_handling", ())]
+    skips = next((value for value in wanted if value in _OPTIONS["null_handling"]), None) == "IGNORE_NULLS"
+    if any(arg.type not in ("STRING", None) for arg in call.values(1, len(call.args))):
+        raise call.refused("", "it is read for strings only")
+    if not skips and not call.skips_nulls:
+        return _many("concat", "STRING")(call)
+    args = call.values(1, len(call.args))
+    return Typed(spliced(f"concat_ws('', {', '.join('{}' for _ in args)})", *(arg.expr for arg in args)), "STRING")
+
+
+def _like(word: str) -> _Reader:
+    def read(call: Call) -> Typed:
+        value, pattern, *escape = call.values(2, 3)
+        has_escape = bool(escape) and not (escape[0].expr.op == "cast" and escape[0].expr.args[0].value is None)
+        if not has_escape:
+            return Typed(spliced(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
+        if escape[0].expr.op != "literal":
+            raise call.refused("", "its character of escape must be a literal")
+        return Typed(spliced(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN")
+
+    return read
+
+
+def _substring(call: Call) -> Typed:
+    value, start, *length = call.values(2, 3)
+    begin = start.expr.args[0] if start.expr.op == "cast" else start.expr
+    if begin.op != "literal" or not isinstance(begin.value, int) or begin.value < 1:
+        reason = "engines differ in what is before the first character, so it must start at a number from 1 on"
+        raise call.refused("", reason)
+    template = "substring({}, {}, {})" if length else "substring({}, {})"
+    # Spark's takes numbers of type INT only.
+    numbers = (cast_to(number, "INT").expr for number in (start, *length))
+    return Typed(spliced(template, value.expr, *numbers), "STRING")
+
+
+_FIELDS = {
+    "YEAR": "YEAR", "ISO_YEAR": "YEAROFWEEK", "QUARTER": "QUARTER", "MONTH": "MONTH", "DAY": "DAY", "HOUR": "HOUR",
+    "MINUTE": "MINUTE", "SECOND": "SECOND", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "ISO_WEEK": "WEEK", "WEEK": "WEEK",
+}  # fmt: skip
+
+
+def _extract(call: Call) -> Typed:
+    first, *rest = call.args or ("",)
+    # Substrait has a choice in the first place, DataFusion a string; days and weeks may say that they count from one.
+    word = first if isinstance(first, str) else first.expr.value
+    word = word.upper() if isinstance(word, str) else ""
+    values = [arg for arg in rest if isinstance(arg, Typed)]
+    zeros = [arg for arg in rest if isinstance(arg, str) and arg.upper() != "ONE"]
+    if word not in _FIELDS or len(values) != 1 or zeros:
+        raise call.refused(f"of {word or 'what is no literal'}", "", f"{did_you_mean(word, _FIELDS)}")
+    if values[0].type == "TIMESTAMP":
+        hint = "cast it to a timestamp without time zone in the producer."
+        raise call.refused("of a timestamp with time zone", "Spark would take it in the time zone of the session", hint)
+    found = spliced(f"extract({_FIELDS[word]} FROM {{}})", values[0].expr)
+    return cast_to(Typed(found, "DECIMAL(8,6)" if word == "SECOND" else "INT"), call.output)
+
+
+def _unary(op: Op) -> _Reader:
+    def read(call: Call) -> Typed:
+        (value,) = call.values(1)
+        return Typed(Expr(op, (value.expr,)), call.output or value.type)
+
+    return read
+
+
+_FUNCTIONS: dict[str, _Reader] = {
+    "equal": _comparison("="), "not_equal": _comparison("<>"), "lt": _comparison("<"), "lte": _comparison("<="),
+    "gt": _comparison(">"), "gte": _comparison(">="), "is_not_distinct_from": _comparison("<=>"),
+    "is_distinct_from": _comparison("<=>", negated=True), "xor": _comparison("<>"), "between": _between,
+    "and": _logic("and"), "or": _logic("or"), "not": _test("not"),
+    "is_null": _test("is_null"), "is_not_null": _test("is_null", negated=True),
+    "is_true": _text("({} IS TRUE)", "BOOLEAN"), "is_not_true": _text("({} IS NOT TRUE)", "BOOLEAN"),
+    "is_false": _text("({} IS FALSE)", "BOOLEAN"), "is_not_false": _text("({} IS NOT FALSE)", "BOOLEAN"),
+    "add": _arithmetic("+"), "subtract": _arithmetic("-"), "multiply": _arithmetic("*"), "divide": _divide,
+    "modulus": _arithmetic("%"), "modulo": _arithmetic("%"), "negate": _unary("negate"), "abs": _text("abs({})", None),
+    "coalesce": _many("coalesce", None), "nullif": _text("nullif({}, {})", None),
+    "like": _like("LIKE"), "ilike": _like("ILIKE"), "substring": _substring,
+    "upper": _text("upper({})", "STRING"), "lower": _text("lower({})", "STRING"),
+    "trim": _text("trim({})", "STRING"), "btrim": _text("trim({})", "STRING"),
+    "ltrim": _text("ltrim({})", "STRING"), "rtrim": _text("rtrim({})", "STRING"),
+    "concat": _concat, "str_concat": _many("concat", "STRING"),
+    "char_length": _text("char_length({})", "INT"), "character_length": _text("char_length({})", "INT"),
+    "replace": _text("replace({}, {}, {})", "STRING"), "contains": _text("contains({}, {})", "BOOLEAN"),
+    "starts_with": _text("startswith({}, {})", "BOOLEAN"), "ends_with": _text("endswith({}, {})", "BOOLEAN"),
+    "extract": _extract, "date_part": _extract,
+}  # fmt: skip

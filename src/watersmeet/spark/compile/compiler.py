@@ -1,0 +1,362 @@
+"""A physical plan as a DataFrame: scan, prepare, pack, meet, unpack, project."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Literal
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.operator import NOW
+from watersmeet.joins.group.operator import GroupBy
+from watersmeet.joins.latest.operator import Latest
+from watersmeet.joins.lookup.operator import LOADED
+from watersmeet.physical import (
+    JoinPlan,
+    LateralPlan,
+    LateRows,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    leaf_plans,
+)
+from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.nodes import LeafPlan, below
+from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedQuery, AnalyzedWindowJoin
+from watersmeet.plan.expressions import quote
+from watersmeet.spark.compile.frames import (
+    APART,
+    KEEP,
+    Fed,
+    all_true,
+    changes_shown,
+    exploded,
+    is_row,
+    looked_up,
+    scanned,
+    united,
+    viewed,
+)
+from watersmeet.spark.exchange.observed import observed
+from watersmeet.spark.exchange.packing import (
+    LATE_ROW,
+    LATE_SHOWN,
+    MARKS_COLUMN,
+    PACKED_DDL,
+    PART,
+    SHARD,
+    UNMATCHED_SHOWN,
+    Late,
+    Pack,
+    PackMarks,
+    Unpack,
+)
+from watersmeet.spark.exchange.rows import Met, completed, emitted_schema, port_structs
+from watersmeet.spark.exchange.shards import labels
+from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, ShardProcessor, Shards
+from watersmeet.spark.sources.columnar import PackFiles
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A query on Spark: its result, and its joins, innermost first, whose records hold the late rows as well."""
+
+    result: DataFrame
+    joins: tuple[Met, ...]
+
+
+Clock = Literal["ticks", "marks"]
+"""Where the wall clock comes from: from a source of ticks, or from marks, as in a case."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Builds the frames of a plan.
+
+    ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
+    from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the paths of
+    sources that workers may read themselves.
+    """
+
+    spark: SparkSession
+    frames: Mapping[str, DataFrame]
+    shards: int
+    marks: DataFrame | None = None
+    late: LateRows = "counted"
+    clock: Clock = "ticks"
+    files: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
+    bytes_per_step: int = BYTES_PER_STEP
+
+    def query(self, plan: QueryPlan) -> Compiled:
+        """The frames of a whole query."""
+        fed = self.rows(plan.relation)
+        return Compiled(self.projected(plan, fed.frame), fed.joins)
+
+    def projected(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
+        """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
+        apart = [name for name in APART if name in frame.columns]
+        row = is_row(frame)
+        for part in plan.where:
+            holds = F.expr(part.sql())
+            frame = frame.where(holds | ~row if apart else holds)
+        outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
+        ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]
+        weight = [F.col(quote(WEIGHT))] if plan.is_changelog else []
+        result = frame.select(*outputs, *ports, *weight, *(F.col(name) for name in apart))
+        return changes_shown(result) if plan.is_changelog else result
+
+    def rows(self, plan: RelationPlan, met: Met | None = None) -> Fed:
+        """The frame of a relation that feeds no join: its rows, and what is shown apart.
+
+        ``met``: records of its last join that there are already.
+        """
+        match plan:
+            case ScanPlan():
+                return scanned(self.frames, plan, feeds=False)
+            case ViewPlan():
+                return viewed(plan, self.rows(plan.input, met), self.spark)
+            case UnionPlan():
+                return united(plan, [self.rows(one) for one in plan.inputs])
+            case StaticJoinPlan():
+                return looked_up(plan, self.rows(plan.stream, met), self.rows(plan.table).frame)
+            case LateralPlan():
+                return exploded(plan, self.rows(plan.input, met))
+            case JoinPlan():
+                joins = self.meet(plan) if met is None else (met,)
+                frame = self.joined(joins[-1], self.apart(plan))
+                return Fed(frame, {f.name: f.nullable for f in frame.schema}, joins, feeds=False)
+
+    def feeding(self, plan: RelationPlan) -> Fed:
+        """The frame of a relation as it feeds a join, with what only travels along."""
+        match plan:
+            case ScanPlan():
+                return scanned(self.frames, plan, feeds=True)
+            case ViewPlan():
+                return viewed(plan, self.feeding(plan.input), self.spark)
+            case UnionPlan():
+                return united(plan, [self.feeding(one) for one in plan.inputs])
+            case StaticJoinPlan():
+                return looked_up(plan, self.feeding(plan.stream), self.rows(plan.table).frame)
+            case LateralPlan():
+                return exploded(plan, self.feeding(plan.input))
+            case JoinPlan():
+                joins = self.meet(plan)
+                return self.passed_on(joins[-1], joins)
+
+    def prepared(self, port: PortPlan, frame: DataFrame) -> DataFrame:
+        """The columns that go through the exchange. For rows that are not kept nothing is computed but their times."""
+        kept = KEEP in frame.columns
+        times = {lag.column for lag in port.lags}
+        columns = [F.col(quote(c)) if c in times else _if_kept(quote(c), c, kept) for c in port.columns]
+        columns += [_if_kept(c.sql(), c.name, kept) for c in port.computed]
+        if port.dead is not None:
+            alive = " AND ".join(p.sql() for p in port.predicates)
+            columns.append(_if_kept(f"NOT coalesce({alive}, false)", port.dead, kept))
+        columns += [F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART) if name in frame.columns]
+        frame = frame.select(*columns)
+        if port.route == "spread":
+            hashed = [F.col(quote(f.name)) for f in frame.schema if f.name in port.columns and _is_hashable(f.dataType)]
+            frame = frame.withColumn(SHARD, F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint"))
+        if port.hashed:
+            frame = frame.withColumn(str(port.code), F.xxhash64(*(F.col(quote(k)) for k in port.hashed)))
+        if port.shard_by:
+            frame = frame.withColumn(SHARD, F.xxhash64(*(F.col(quote(k)) for k in port.shard_by)))
+        return frame
+
+    def meet(self, plan: JoinPlan) -> tuple[Met, ...]:
+        """Pack the inputs, shuffle them by shard and let the operator run: the joins below, and this one."""
+        fed = [self.feeding(port.input) for port in plan.ports]
+        shards = labels(1 if plan.ports[0].route == "one" else self.shards)
+        frames = [self.prepared(port, one.frame) for port, one in zip(plan.ports, fed, strict=True)]
+        packed = [self.packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
+        streaming = any(frame.isStreaming for frame in frames)
+        packed += self.moved(plan, shards, streaming=streaming)
+        schemas = tuple(_as_rows(frame, one) for frame, one in zip(frames, fed, strict=True))
+        to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
+        processor = ShardProcessor(
+            plan.operator.for_shards(len(shards)), join_name(plan), _fingerprint(plan, schemas, shards),
+            Shards(shards[0], to_all),
+            () if streaming else tuple(time for port in plan.ports for time in port.times), self.bytes_per_step,
+        )  # fmt: skip
+        together = reduce(DataFrame.unionAll, packed).groupBy("shard")
+        records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
+        met = Met(plan, observed(records, plan, join_name(plan)) if streaming else records, schemas)
+        return (*(join for one in fed for join in one.joins), met)
+
+    def moved(self, plan: JoinPlan, shards: tuple[int, ...], *, streaming: bool) -> list[DataFrame]:
+        """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock."""
+        names = {lag.source: lag.column for port in plan.ports for lag in port.lags}
+        own = PackMarks(0, shards, {**names, NOW: NOW, LOADED: LOADED})
+        moved: list[DataFrame] = []
+        if self.marks is not None:
+            moved.append(self.marks.mapInArrow(own, PACKED_DDL))
+        if streaming and plan.operator.needs_clock and self.clock == "ticks":
+            moved.append(self.ticks().mapInArrow(own, PACKED_DDL))
+        return moved
+
+    def packed(self, number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
+        """The rows of a port as records of the exchange; where nothing needs Spark before, from the files at once."""
+        keep = KEEP if KEEP in frame.columns else None
+        pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
+        if isinstance(port.input, ScanPlan) and port.input.source.name in self.files and is_columnar(port):
+            columns = tuple(name.removeprefix(f"{port.input.alias}.") for name in port.columns)
+            return self.files[port.input.source.name].mapInArrow(
+                PackFiles(pack, columns, self.arrow(frame.schema)), PACKED_DDL
+            )
+        return _plain(frame).mapInArrow(pack, PACKED_DDL)
+
+    def ticks(self) -> DataFrame:
+        """The wall clock as a stream of marks, one a second."""
+        ticks = self.spark.readStream.format("rate").option("rowsPerSecond", "1").load()
+        return ticks.select(F.lit(NOW).alias("column"), F.unix_micros("timestamp").alias("value"))
+
+    def passed_on(self, met: Met, joins: tuple[Met, ...]) -> Fed:
+        """The rows of a join for the next one, with its marks, and late rows if they are kept, travelling along."""
+        along = [StructField(MARKS_COLUMN, StringType())]
+        if self.late == "kept":
+            along.append(StructField(LATE_ROW, BinaryType()))
+        # What only travels along has NULL in the columns of a row.
+        real = emitted_schema(met)
+        schema = StructType([*(StructField(field.name, field.dataType) for field in real), *along])
+        late: Late = "passed" if self.late == "kept" else "dropped"
+        unpacked = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
+        frame = completed(met, unpacked)
+        fed = Fed(frame, {field.name: field.nullable for field in real}, joins)
+        if not met.plan.after:
+            return fed
+        travels = reduce(lambda a, b: a | b, (F.col(quote(field.name)).isNotNull() for field in along))
+        return fed.kept(all_true(met.plan.after) | travels)
+
+    def joined(self, met: Met, apart: tuple[StructField, ...] = ()) -> DataFrame:
+        """The rows of a join's records; those that stand ``apart`` are shown in columns of their own."""
+        schema = emitted_schema(met)
+        if apart:
+            schema = StructType([*(StructField(f.name, f.dataType) for f in schema), *apart])
+        names = [field.name for field in apart]
+        unpack = Unpack(self.arrow(schema), late="shown" if LATE_SHOWN in names else "dropped")
+        frame = completed(met, met.records.mapInArrow(unpack, schema))
+        if not met.plan.after:
+            return frame
+        kept = all_true(met.plan.after)
+        return frame.where(reduce(lambda a, b: a | b, (F.col(name).isNotNull() for name in names), kept))
+
+    def apart(self, plan: RelationPlan) -> tuple[StructField, ...]:
+        """The columns in which a result shows what is no row of it: late rows, and rows that died alone."""
+        late = self.late_type(plan)
+        fields = [] if late is None else [StructField(LATE_SHOWN, late)]
+        if isinstance(plan, JoinPlan) and isinstance(plan.analyzed, AnalyzedWindowJoin):
+            for name, port, wanted in zip(UNMATCHED_SHOWN, plan.ports, plan.analyzed.unmatched, strict=True):
+                if wanted and isinstance(port.input, LeafPlan):
+                    fields.append(StructField(name, self._row_type(port.input)))
+        return tuple(fields)
+
+    def late_type(self, plan: RelationPlan) -> StructType | None:
+        """How a result shows a late row: its side, the mark it missed, by how much, and the row under its alias."""
+        if self.late == "counted":
+            return None
+        text = StringType()
+        told = [StructField("side", text), StructField("watermark", text), StructField("late_by", LongType())]
+        rows = [StructField(leaf.alias, self._row_type(leaf)) for leaf in fed_by_rows(plan)]
+        return StructType([*told, *rows])
+
+    def _row_type(self, leaf: LeafPlan) -> StructType:
+        """The columns of a leaf, by their own names."""
+        if not isinstance(leaf, ScanPlan):
+            types = {f.name: f.dataType for f in self.feeding(leaf).frame.schema}
+            return StructType([StructField(c.removeprefix(f"{leaf.alias}."), types[c]) for c in leaf.columns])
+        frame = self.frames[leaf.parts[0].name if leaf.parts else leaf.source.name]
+        types = {f.name.lower(): f.dataType for f in frame.schema}
+        first = leaf.parts[0] if leaf.parts else leaf.source
+        inner = {f.name: first.fields[i].name.lower() for i, f in enumerate(leaf.source.fields)}
+        return StructType([StructField(column, types[inner[column]]) for column in leaf.columns])
+
+    def arrow(self, schema: StructType) -> Any:
+        """The Arrow schema in which Spark's workers receive rows of a schema."""
+        return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
+
+
+def _by(port: PortPlan) -> str | None:
+    """The column that decides about the shard."""
+    if port.route in ("one", "all"):
+        return None
+    return port.times[0] if port.route == "time" else SHARD if port.shard_by or port.route == "spread" else port.code
+
+
+def _as_rows(prepared: DataFrame, fed: Fed) -> StructType:
+    """The schema of prepared rows: what cannot be NULL in a row is not nullable, for only rows that are kept go on."""
+    fields = [StructField(f.name, f.dataType, fed.nullable.get(f.name, f.nullable)) for f in prepared.schema]
+    return StructType(fields)
+
+
+def _is_hashable(type_: DataType) -> bool:
+    """Whether Spark can hash values of that type."""
+    match type_:
+        case MapType() | VariantType():
+            return False
+        case ArrayType():
+            return _is_hashable(type_.elementType)
+        case StructType():
+            return all(_is_hashable(field.dataType) for field in type_)
+        case _:
+            return True
+
+
+def fed_by_rows(plan: RelationPlan) -> tuple[LeafPlan, ...]:
+    """The leaves of a plan whose rows can be late: sources, and views that do no more than compute from one."""
+    found: list[LeafPlan] = []
+    for leaf in leaf_plans(plan):
+        inside = isinstance(leaf, ViewPlan) and join_plans(leaf)
+        found += fed_by_rows(leaf.input) if isinstance(leaf, ViewPlan) and inside else (leaf,)
+    return tuple(found)
+
+
+def _plain(frame: DataFrame) -> DataFrame:
+    """The frame with names that ``mapInArrow`` can look up."""
+    return frame.toDF(*(f"c{n}" for n in range(len(frame.columns))))
+
+
+def _if_kept(sql: str, name: str, filtered: bool) -> Column:
+    return F.expr(f"IF({quote(KEEP)}, {sql}, NULL)" if filtered else sql).alias(name)
+
+
+def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
+    """What a state must have been written by, to be continued: the same operator, columns and shards."""
+    identity = plan.operator.identity
+    types = [(f.name, f.dataType.simpleString()) for schema in schemas for f in schema if repr(f.name) in identity]
+    computed = [(c.name, c.sql()) for port in plan.ports for c in port.computed]
+    predicates = [predicate.sql() for port in plan.ports for predicate in port.predicates]
+    routes = [(port.route, port.shard_by) for port in plan.ports]
+    return hashlib.sha256(repr((identity, types, computed, predicates, routes, shards)).encode()).hexdigest()
+
+
+def join_name(plan: JoinPlan) -> str:
+    """What people call a join: its sides."""
+    names = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in plan.ports]
+    if isinstance(plan.analyzed, AnalyzedGroup | AnalyzedQuery):
+        names = ["+".join(leaf.alias for port in plan.ports for leaf in leaf_plans(below(port.input)[0]))]
+    named = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    operator = plan.operator
+    what = "the groups of " if isinstance(operator, GroupBy) else "the table " if isinstance(operator, Latest) else ""
+    return f"{what}{named}"

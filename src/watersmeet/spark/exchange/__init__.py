@@ -1,0 +1,1 @@
+"""The way of rows through a stateful stage."""

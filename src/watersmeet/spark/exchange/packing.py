@@ -1,0 +1,312 @@
+"""Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
+
+A record of the exchange is ``(shard, port, kind, blob)``. Every map task sends to every shard one record of marks, so
+that after the
+shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
+what they need.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from watersmeet.joins.core.operator import END_OF_INPUT, Marks
+from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
+from watersmeet.joins.state.runs import as_int64
+from watersmeet.physical.nodes import Lag, Route
+from watersmeet.spark.exchange.shards import shard_of
+
+ROWS, MARKS, LATE, REPORT, UNMATCHED = 0, 1, 2, 3, 4
+"""The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
+died alone and go to an output of their own."""
+
+PACKED_DDL = "shard INT, port TINYINT, kind TINYINT, blob BINARY"
+PACKED = pa.schema([("shard", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())])
+MARKS_COLUMN, LATE_ROW = "#marks", "#late"
+"""In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
+PART = "#part"
+"""In the frame of a union: the number of the part a row comes from."""
+SHARD = "#shard"
+"""The column that decides about the shard, where no other does; it goes no further."""
+UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
+"""The columns in which a result shows rows of a side that have an output of their own."""
+LATE_SHOWN = "_late"
+LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
+"""The column in which a result shows late rows, and what it tells of each."""
+
+PLACE = b"place"
+ROWS_PER_BLOB = 262_144
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Packs the rows of one port: sends each to its shard, and the marks of all of them to every shard.
+
+    - ``route`` says which shard that is, by the column ``by``
+    - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its marks in
+      `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
+    - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
+    - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
+    - ``position``: a column to add that tells in which order the rows of the batch were delivered; None: none
+    """
+
+    port: int
+    route: Route
+    by: str | None
+    shards: tuple[int, ...]
+    lags: tuple[Lag, ...]
+    keep: str | None
+    names: tuple[str, ...]
+    position: str | None = None
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the batches of one map task."""
+        waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
+        rows = seen = 0
+        marks = _Folded()
+        for batch in batches:
+            named = batch.rename_columns(list(self.names))
+            if self.position is not None:
+                named = named.append_column(self.position, pa.array(_place(seen) + np.arange(batch.num_rows)))
+            seen += batch.num_rows
+            self._note_marks(named, marks)
+            yield from self._late(named)
+            kept = self._kept(named)
+            self._split(kept, waiting)
+            rows += kept.num_rows
+            if rows >= ROWS_PER_BLOB * len(self.shards):
+                yield from self._flush(waiting, seen)
+                rows = 0
+        yield from self._flush(waiting, seen)
+        if seen:
+            # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
+            # some of its shards only.
+            yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
+
+    def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
+        """Fold the marks that a batch brings."""
+        for lag in self.lags:
+            times = batch.column(lag.column)
+            latest = pc.max(times if lag.part is None else times.filter(pc.equal(batch.column(PART), lag.part)))
+            if latest.is_valid:
+                marks.fold({lag.mark: mark_of(latest, lag.lag)}, lowest=False)
+        if MARKS_COLUMN in self.names:
+            for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
+                marks.fold(json.loads(text), lowest=True)
+
+    def _late(self, batch: pa.RecordBatch) -> Batches:
+        """Late rows of a join further up, which pass through this one: any shard will do."""
+        if LATE_ROW in self.names:
+            blobs = batch.column(LATE_ROW).drop_null().to_pylist()
+            if blobs:
+                yield records([(self.shards[0], self.port, LATE, blob) for blob in blobs])
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that go on, with the columns that the operator knows."""
+        kept = pa.repeat(pa.scalar(True), batch.num_rows) if self.keep is None else batch.column(self.keep)
+        for name in (MARKS_COLUMN, LATE_ROW):
+            if name in self.names:
+                kept = pc.and_(kept, batch.column(name).is_null())
+        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART) if name in self.names]
+        batch = batch.drop_columns(ours) if ours else batch
+        return batch if pc.all(kept).as_py() else batch.filter(kept)
+
+    def _split(self, batch: pa.RecordBatch, waiting: list[list[pa.RecordBatch]]) -> None:
+        if len(self.shards) == 1 or self.route == "all" or self.by is None:
+            for part in waiting if self.route == "all" else waiting[:1]:
+                part.append(batch)
+            return
+        by = batch.column(self.by)
+        batch = batch.drop_columns([SHARD]) if self.by == SHARD else batch
+        codes = as_int64(by)
+        if by.null_count and self.route != "partition":
+            # A NULL matches nothing, so any shard will do: spread them.
+            codes = np.where(by.is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
+        shard = shard_of(codes, len(self.shards))
+        order = np.argsort(shard, kind="stable")
+        ordered = batch.take(pa.array(order))
+        ends = np.cumsum(np.bincount(shard, minlength=len(self.shards)))
+        start = 0
+        for part, end in zip(waiting, ends.tolist(), strict=True):
+            if end > start:
+                part.append(ordered.slice(start, end - start))
+            start = end
+
+    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Batches:
+        for shard, part in zip(self.shards, waiting, strict=True):
+            if part and any(batch.num_rows for batch in part):
+                yield records([(shard, self.port, ROWS, to_blob(part, _place(seen)))])
+            part.clear()
+
+
+@dataclass(frozen=True)
+class PackMarks:
+    """Sends marks that come from outside, as rows ``(column, value)``, to every shard.
+
+    ``columns`` are those that matter, each with what its mark is called here.
+    """
+
+    port: int
+    shards: tuple[int, ...]
+    columns: Mapping[str, str]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the marks of one map task."""
+        marks = _Folded()
+        for batch in batches:
+            for row in batch.to_pylist():
+                if row["column"] in self.columns:
+                    marks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
+        if marks.marks:
+            yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
+
+
+Late = Literal["dropped", "shown", "passed"]
+"""What becomes of late rows: nothing, they are shown in a column of the result, or passed on as they are."""
+
+
+@dataclass(frozen=True)
+class Unpack:
+    """Turns the records of a join back into rows of ``schema``.
+
+    With ``marks``, its marks follow in rows of their own; with ``late`` late rows do, in a column of the schema. So do
+    rows that died alone and have an output of their own, wherever the schema has a column for them.
+    """
+
+    schema: pa.Schema
+    marks: bool = False
+    late: Late = "dropped"
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Unpack the records of one task."""
+        for batch in batches:
+            for i, kind in enumerate(batch.column("kind").to_pylist()):
+                if kind == ROWS:
+                    yield from self._rows(batch.column("blob")[i].as_buffer())
+                elif kind == REPORT and self.marks:
+                    yield self._only({MARKS_COLUMN: pa.array([batch.column("watermarks")[i].as_py()])})
+                elif kind == LATE and self.late == "passed":
+                    yield self._only({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
+                elif kind == LATE and self.late == "shown":
+                    yield self._shown(from_blobs([batch.column("blob")[i].as_py()]))
+                elif kind == UNMATCHED:
+                    yield self._alone(batch.column("port")[i].as_py(), from_blobs([batch.column("blob")[i].as_py()]))
+
+    def _rows(self, blob: pa.Buffer) -> Batches:
+        for batch in pa.ipc.open_stream(blob):
+            present = frozenset(batch.schema.names)
+            columns = [
+                _as_type(batch.column(f.name), f.type) if f.name in present else pa.nulls(batch.num_rows, f.type)
+                for f in self.schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _only(self, given: dict[str, pa.Array]) -> pa.RecordBatch:
+        """Rows that have nothing but the columns given."""
+        size = len(next(iter(given.values())))
+        columns = [given.get(f.name, pa.nulls(size, f.type)) for f in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _shown(self, late: pa.Table) -> pa.RecordBatch:
+        """Late rows as structs: the side, the mark that was missed, by how much, and the row under the side's name."""
+        kind = self.schema.field(LATE_SHOWN).type
+        alias = late.column_names[0].split(".", 1)[0]
+        values: list[pa.Array] = []
+        for field in kind:
+            if field.name == "side":
+                values.append(pa.repeat(pa.scalar(alias), late.num_rows))
+            elif field.name in LATE_FIELDS:
+                values.append(late.column(LATE_FIELDS[field.name]).combine_chunks().cast(field.type))
+            elif field.name == alias:
+                parts = [late.column(f"{alias}.{f.name}").combine_chunks().cast(f.type) for f in field.type]
+                values.append(pa.StructArray.from_arrays(parts, fields=list(field.type)))
+            else:
+                values.append(pa.nulls(late.num_rows, field.type))
+        return self._only({LATE_SHOWN: pa.StructArray.from_arrays(values, fields=list(kind))})
+
+    def _alone(self, port: int, rows: pa.Table) -> pa.RecordBatch:
+        """Rows that died alone as structs, each with the columns of its side."""
+        kind = self.schema.field(UNMATCHED_SHOWN[port]).type
+        parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
+        return self._only({UNMATCHED_SHOWN[port]: pa.StructArray.from_arrays(parts, fields=list(kind))})
+
+
+class _Folded:
+    """Marks of a map task: of the rows of a source the latest per column, of the shards of a join the earliest."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, int] = {}
+        self.lowest = False
+
+    def fold(self, marks: Marks, *, lowest: bool) -> None:
+        choose: Callable[[int, int], int] = min if lowest else max
+        self.lowest = lowest
+        for column, value in marks.items():
+            self.marks[column] = choose(value, self.marks.get(column, value))
+
+    def to_bytes(self) -> bytes:
+        return json.dumps({"lowest": self.lowest, "marks": self.marks}).encode()
+
+
+def mark_of(latest: pa.Scalar, lag: int) -> int:
+    """The mark that the latest time of a column gives; no time of a row is the end of input."""
+    time = int(as_int64(pa.array([latest], latest.type))[0])
+    return max(-END_OF_INPUT, min(time - lag, END_OF_INPUT - 1))
+
+
+def fold_marks(blobs: Sequence[bytes]) -> dict[str, int]:
+    """The marks of a batch from the records of all its map tasks."""
+    folded: dict[bool, _Folded] = {False: _Folded(), True: _Folded()}
+    for blob in blobs:
+        read = json.loads(blob)
+        folded[read["lowest"]].fold(read["marks"], lowest=read["lowest"])
+    return folded[False].marks | folded[True].marks
+
+
+def to_blob(batches: Sequence[pa.RecordBatch], place: int = 0) -> bytes:
+    """Batches of one schema as an Arrow stream, with its place in the order of delivery."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema.with_metadata({PLACE: str(place)})) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def from_blobs(blobs: Sequence[bytes]) -> pa.Table:
+    """The rows of several blobs as one table, in the order of delivery: a shuffle hands blobs over in any order."""
+    tables = [pa.ipc.open_stream(pa.py_buffer(blob)).read_all() for blob in blobs]
+    tables.sort(key=_place_of)
+    return pa.concat_tables([table.replace_schema_metadata() for table in tables])
+
+
+def _place_of(table: pa.Table) -> int:
+    metadata: dict[bytes, bytes] = table.schema.metadata or {}
+    return int(metadata.get(PLACE, b"0"))
+
+
+def _place(seen: int) -> int:
+    """A number that grows in the order of delivery: with the map task, and within it with the rows it has seen."""
+    context = TaskContext.get()
+    return ((0 if context is None else context.partitionId()) << 40) + seen
+
+
+def records(rows: list[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
+    """Records of the exchange as a batch."""
+    return pa.RecordBatch.from_pylist([dict(zip(PACKED.names, row, strict=True)) for row in rows], schema=PACKED)
+
+
+def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if pa.types.is_date32(type_) and pa.types.is_int64(column.type):
+        # The order of an arrival is told in microseconds.
+        column = column.cast(pa.timestamp("us"))
+    return column if column.type == type_ else column.cast(type_)

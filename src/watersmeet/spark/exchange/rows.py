@@ -1,0 +1,156 @@
+"""From the records of a join to its rows: their schema, what stands for a missing side, what tells of triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import cast
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    IntegralType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
+from watersmeet.physical import PADDED, JoinPlan, QueryPlan, ScanPlan
+from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin
+from watersmeet.plan.expressions import quote
+
+PORT_SHOWN = "_port_"
+"""How the columns begin in which a result shows the ports of a SYNC JOIN that have outputs of their own."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """The records that come out of a join, and the schemas of the rows that went into its ports."""
+
+    plan: JoinPlan
+    records: DataFrame
+    inputs: tuple[StructType, ...]
+
+
+def emitted_schema(met: Met) -> StructType:
+    """The schema of the rows in a join's records: a side that can be missing is nullable."""
+    fields = {
+        field.name: StructField(field.name, field.dataType, field.nullable or met.plan.may_miss[port])
+        for port, schema in enumerate(met.inputs)
+        for field in schema
+    }
+    extra = {PADDED: ByteType(), TRIGGER_PORT: ByteType(), TRIGGER: _order(met), SEQ: LongType(), LAST: BooleanType()}
+    extra[WEIGHT] = LongType()
+    made = {name: _parsed(name, type_) for name, type_ in met.plan.made if name != WEIGHT}
+    shown = [made.get(name) or fields[name] for name in met.plan.columns]
+    further = [name for name in met.plan.operator.extra if name not in met.plan.columns]
+    # Of all these only what caused a row may be unknown.
+    maybe = (TRIGGER, TRIGGER_PORT)
+    return StructType([*shown, *(StructField(name, extra[name], nullable=name in maybe) for name in further)])
+
+
+def _parsed(name: str, type_: str) -> StructField:
+    """A column with a type from its DDL."""
+    field = cast("StructType", StructType.fromDDL(f"c {type_}"))[0]
+    return StructField(name, field.dataType, field.nullable)
+
+
+def completed(met: Met, frame: DataFrame) -> DataFrame:
+    """The frame with values where a side is missing, and with what tells of triggers, in place of the extra columns."""
+    extra = [name for name in met.plan.operator.extra if name != WEIGHT and name not in met.plan.columns]
+    if not extra:
+        return frame
+    pads = dict(_pads(met))
+    columns = [pads.get(name, F.col(quote(name))).alias(name) for name in frame.columns if name not in extra]
+    return frame.select(*columns, *(_punctuation(met.plan.analyzed) if TRIGGER in extra else ()))
+
+
+def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
+    """The ports of a SYNC JOIN whose ports have outputs of their own: under which name each is shown, and its row."""
+    if plan.ports_into and isinstance(plan.relation, JoinPlan):
+        for number, port in enumerate(plan.relation.ports, 1):
+            assert isinstance(port.input, ScanPlan)
+            alias, fields = port.input.alias, port.input.source.fields
+            yield f"{PORT_SHOWN}{number}", F.struct(*(F.col(quote(f"{alias}.{f.name}")).alias(f.name) for f in fields))
+
+
+def _pads(met: Met) -> Iterator[tuple[str, Column]]:
+    """The columns of sides that can be missing, with what they show then."""
+    types = {field.name: field.dataType for field in emitted_schema(met)}
+    given_to = {field.name: field.nullable for schema in met.inputs for field in schema}
+    for port, pad in enumerate(met.plan.pads):
+        if pad == "nulls" or not met.plan.may_miss[port]:
+            continue
+        given = {} if pad == "zeros" else dict(pad)
+        for name in met.plan.operator.shown[port]:
+            if pad == "zeros":
+                value = zero(types[name])
+            elif name in given:
+                value = F.expr(given[name].sql()).cast(types[name])
+            else:
+                continue
+            shown = F.when(F.col(quote(PADDED)) == port, value).otherwise(F.col(quote(name)))
+            # A column that has no NULLs has none when padded with a value, which Spark can only tell from a constant.
+            yield name, shown if given_to[name] else F.coalesce(shown, zero(types[name]))
+
+
+def zero(type_: DataType) -> Column:
+    """The value of a type that stands for nothing: 0, the empty text, false, the beginning of 1970, nothing in it."""
+    match type_:
+        case StructType():
+            return F.struct(*(zero(field.dataType).alias(field.name) for field in type_)).cast(type_)
+        case ArrayType():
+            return F.array().cast(type_)
+        case MapType():
+            return F.create_map().cast(type_)
+        case StringType():
+            return F.lit("").cast(type_)
+        case BinaryType():
+            return F.lit(b"")
+        case BooleanType():
+            return F.lit(False)
+        case DateType():
+            return F.lit(date(1970, 1, 1))
+        case TimestampType():
+            return F.timestamp_micros(F.lit(0))
+        case TimestampNTZType():
+            return F.lit("1970-01-01 00:00:00").cast(type_)
+        case DayTimeIntervalType():
+            return F.lit(timedelta()).cast(type_)
+        case _:
+            return F.lit(0).cast(type_)
+
+
+def _order(met: Met) -> DataType:
+    """The type of the order of arrival; whole numbers are told as the widest, for both sides have a type of theirs."""
+    join = met.plan.analyzed
+    if not isinstance(join, AnalyzedWindowJoin) or join.order[0] is None:
+        return LongType()
+    name = f"{join.left.alias}.{join.order[0]}"
+    found = next((field.dataType for field in met.inputs[0] if field.name == name), LongType())
+    return LongType() if isinstance(found, IntegralType) else found
+
+
+def _punctuation(join: object) -> Iterator[Column]:
+    """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
+    assert isinstance(join, AnalyzedWindowJoin)
+    port = F.col(TRIGGER_PORT)
+    side = F.when(port == 0, join.left.alias).otherwise(join.right.alias)
+    caused = F.struct(side.alias("side"), F.col(TRIGGER).alias("at"))
+    yield F.when(port.isNotNull(), caused).alias(f"{PUNCTUATION}.{TRIGGER}")
+    yield F.col(SEQ).alias(f"{PUNCTUATION}.{SEQ}")
+    yield F.col(LAST).alias(f"{PUNCTUATION}.{LAST}")

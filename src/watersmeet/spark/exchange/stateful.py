@@ -1,0 +1,299 @@
+"""The meeting place: Spark calls one join operator per shard and batch, over Spark's own state store."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.joins.core.operator import (
+    END_OF_INPUT,
+    RUN,
+    Emission,
+    JoinOperator,
+    Marks,
+    Piecewise,
+    Report,
+    StateOverflowError,
+    Store,
+)
+from watersmeet.joins.state.runs import share_runs
+from watersmeet.joins.sync.operator import DisorderError, SyncJoin
+from watersmeet.observe.progress import mark_in_words
+from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
+"""The numbers of a step that there are per port."""
+MET_DDL = (
+    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
+    + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
+    + ", watermarks STRING"
+)
+_FINGERPRINT = "fingerprint"
+# As types, not as text: Spark would have the JVM parse a text anew in every task.
+_NAME = StructType([StructField("name", StringType())])
+_VALUE = StructType([StructField("value", BinaryType())])
+BYTES_PER_STEP = 256 * 2**20
+"""Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
+_NOTHING: dict[str, Any] = dict.fromkeys(part.split()[0] for part in MET_DDL.split(", "))
+
+
+class SparkStore:
+    """A shard's part of Spark's state store, as the store of an operator."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name, or None."""
+        value = self.state.getValue((name,))
+        return None if value is None else bytes(value[0])
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set the value of that name."""
+        self.state.updateValue((name,), (value,))
+
+    def remove(self, name: str) -> None:
+        """Forget the value of that name."""
+        self.state.removeKey((name,))
+
+
+@dataclass(frozen=True)
+class Shards:
+    """What a processor must know of the exchange: which shard counts the rows of ports that go to all of them."""
+
+    first: int
+    to_all: frozenset[int]
+
+
+class ShardProcessor(StatefulProcessor):
+    """Hands each shard's records of a batch to the operator and its emission back to Spark.
+
+    ``name`` is what people call the join, ``fingerprint`` says whose state this is, ``ends`` are the watermarked
+    columns of inputs that end with this batch (batch DataFrames).
+    """
+
+    def __init__(
+        self,
+        operator: JoinOperator,
+        name: str,
+        fingerprint: str,
+        shards: Shards,
+        ends: tuple[str, ...],
+        bytes_per_step: int = BYTES_PER_STEP,
+    ) -> None:
+        self.operator = operator
+        self.name = name
+        self.fingerprint = fingerprint
+        self.shards = shards
+        self.ends = dict.fromkeys(ends, END_OF_INPUT)
+        may_split = isinstance(operator, Piecewise) and operator.may_split
+        self.bytes_per_step = bytes_per_step if may_split else sys.maxsize
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state: one map from names to values per shard."""
+        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        if folder:
+            # Spark removes its local directories when the executor ends.
+            share_runs(Path(folder) / "watersmeet-runs")
+        self.state = handle.getMapState("state", _NAME, _VALUE)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
+        """One batch of one shard."""
+        store = SparkStore(self.state)
+        self._check_owner(store)
+        ports = frozenset(range(len(self.operator.shown)))
+        counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
+        waiting = _Waiting()
+        tally = _Tally(counted)
+        for records in rows:
+            for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
+                if kind == LATE:
+                    yield _records([{"kind": LATE, "blob": blob}])
+                else:
+                    waiting.add(port, kind, blob)
+                if waiting.bytes > self.bytes_per_step:
+                    yield from self._step(store, waiting, {}, tally, last=False)
+        marks = fold_marks(waiting.marks) | self.ends | (_run() if self.operator.needs_run else {})
+        yield from self._step(store, waiting, marks, tally, last=True)
+
+    def _step(
+        self, store: SparkStore, waiting: _Waiting, marks: Marks, tally: _Tally, *, last: bool
+    ) -> Iterator[pd.DataFrame]:
+        """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
+        with tally.computing():
+            arrivals = waiting.arrivals()
+        try:
+            for piece in tally.timed(self._pieces(store, arrivals, marks)):
+                if not isinstance(piece, Emission):
+                    if piece.num_rows:
+                        yield _records([tally.handed_out(piece)])
+                    continue
+                found = tally.emitted(piece)
+                if last:
+                    found.append({"kind": REPORT} | tally.numbers())
+                if found:
+                    yield _records(found)
+        except StateOverflowError as overflow:
+            raise self._overflow(overflow) from None
+        except DisorderError as disorder:
+            raise self._disorder(disorder, arrivals[disorder.port]) from None
+
+    def _pieces(self, store: Store, arrivals: dict[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        if isinstance(self.operator, Piecewise):
+            return self.operator.stream(store, arrivals, marks)
+        return iter([self.operator.step(store, arrivals, marks)])
+
+    def _overflow(self, overflow: StateOverflowError) -> WatersmeetError:
+        if len(overflow.kept) == 2:
+            side = "left" if overflow.kept[0] >= overflow.kept[1] else "right"
+            rows = f"{overflow.kept[0]:,} rows of the left and {overflow.kept[1]:,} of the right side"
+        else:
+            side = str(overflow.kept.index(max(overflow.kept)) + 1)
+            rows = f"{sum(overflow.kept):,} rows"
+        return refuse("STATE_LIMIT", join=self.name, side=side, rows=rows, limit=f"{overflow.limit:,}")
+
+    def _disorder(self, disorder: DisorderError, arrived: pa.Table) -> WatersmeetError:
+        assert isinstance(self.operator, SyncJoin)
+        column = self.operator.ports[disorder.port].time
+        is_temporal = pa.types.is_temporal(arrived.schema.field(column).type)
+        return refuse(
+            "DISORDER", join=self.name, column=column, time=mark_in_words(disorder.time, is_temporal=is_temporal)
+        )
+
+    def close(self) -> None:
+        """Nothing to close: Spark owns the state."""
+
+    def _check_owner(self, store: SparkStore) -> None:
+        found = store.get(_FINGERPRINT)
+        if found is None:
+            store.put(_FINGERPRINT, self.fingerprint.encode())
+        elif found.decode() != self.fingerprint:
+            raise refuse(
+                "CHECKPOINT_OF_ANOTHER_QUERY",
+                checkpoint="of this run",
+                difference="its join or its number of shards differs",
+                hint="give the changed query a checkpoint of its own, or undo the change.",
+            )
+
+
+def _run() -> dict[str, int]:
+    """The mark that tells this start of the query from others; Spark makes a job group of its own for each."""
+    context = TaskContext.get()
+    group = None if context is None else context.getLocalProperty("spark.jobGroup.id")
+    return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
+
+
+class _Waiting:
+    """Records of a shard that no step has seen yet."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[int, list[bytes]] = {}
+        self.marks: list[bytes] = []
+        self.bytes = 0
+
+    def add(self, port: int, kind: int, blob: bytes) -> None:
+        if kind == MARKS:
+            self.marks.append(blob)
+        else:
+            self.blobs.setdefault(int(port), []).append(blob)
+            self.bytes += len(blob)
+
+    def arrivals(self) -> dict[int, pa.Table]:
+        """The rows per port; they wait no longer."""
+        taken, self.blobs, self.bytes = self.blobs, {}, 0
+        return {port: from_blobs(parts) for port, parts in taken.items()}
+
+
+class _Tally:
+    """What a shard did in a batch: the numbers of its steps, the rows it handed out, the seconds it computed.
+
+    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
+    are the ports whose rows this shard counts.
+    """
+
+    def __init__(self, counted: frozenset[int]) -> None:
+        self.counted = counted
+        self.reports: list[Report] = []
+        self.rows = 0
+        self.seconds = 0.0
+
+    @contextmanager
+    def computing(self) -> Generator[None]:
+        """The time in here counts."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += perf_counter() - began
+
+    def timed(self, pieces: Iterator[pa.Table | Emission]) -> Iterator[pa.Table | Emission]:
+        """The same pieces; the time to make each counts, that to hand it on does not."""
+        while True:
+            with self.computing():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def handed_out(self, table: pa.Table, kind: int = ROWS, port: int | None = None) -> dict[str, Any]:
+        """Rows that come out, as a record."""
+        self.rows += table.num_rows
+        with self.computing():
+            return {"kind": kind, "port": port, "blob": _blob(table)}
+
+    def emitted(self, emission: Emission) -> list[dict[str, Any]]:
+        """What an emission hands out besides its numbers, which are added; tables without rows are nothing."""
+        self.reports.append(emission.report)
+        found = [self.handed_out(table) for table in emission.rows if table.num_rows]
+        for port, table in emission.late:
+            if port in self.counted and table.num_rows:
+                found.append({"kind": LATE, "port": port, "blob": _blob(table)})
+        alone = ((port, table) for port, table in emission.unmatched if table.num_rows)
+        return [*found, *(self.handed_out(table, UNMATCHED, port) for port, table in alone)]
+
+    def numbers(self) -> dict[str, object]:
+        """The numbers of the batch; those of ports that another shard counts are left to it."""
+        report = _added(self.reports)
+        numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
+        numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": json.dumps(dict(report.watermarks))}
+        for name in NUMBERS:
+            values: tuple[int, ...] = getattr(report, name)
+            numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
+        return numbers
+
+
+def _records(found: list[dict[str, Any]]) -> pd.DataFrame:
+    import pandas as pd  # imported late: only workers that run a batch need it
+
+    return pd.DataFrame([_NOTHING | record for record in found], dtype=object)
+
+
+def _added(reports: list[Report]) -> Report:
+    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
+    last = reports[-1]
+    counted = ("rows", "late", "padded", "dropped")
+    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
+    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    return replace(last, **whole, **sums)
+
+
+def _blob(table: pa.Table | pa.RecordBatch) -> bytes:
+    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+    return to_blob(batches)

@@ -1,0 +1,241 @@
+"""Runs the queries of a script: each with its own checkpoint, watched until it ends or is stopped."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.errors import WatersmeetError, catalogue, refuse
+from watersmeet.observe.progress import OUT, Progress, progress_of
+from watersmeet.plan.nodes import Script
+from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.exchange.observed import cores
+from watersmeet.spark.run.owner import record_owner
+from watersmeet.spark.run.prepare import Prepared, prepare
+from watersmeet.spark.sinks.outputs import split_outputs
+from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches, writer_of
+from watersmeet.spark.sources.loading import Loading
+from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
+from watersmeet.spark.sources.reading import first_line
+
+Trigger = Literal["continuous", "available_now", "end"]
+"""``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
+
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Who is told what, while queries run: of every batch, of a query that failed, and what there is to say in words.
+
+    ``is_interrupted`` is asked whether all is to stop.
+    """
+
+    on_progress: Callable[[Progress], None]
+    on_failure: Callable[[str], None]
+    on_news: Callable[[str], None]
+    is_interrupted: Callable[[], bool]
+
+
+def run_script(
+    script: Script,
+    *,
+    spark: SparkSession,
+    storage: Path,
+    trigger: Trigger,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    on_failure: Callable[[str], None] = lambda query: None,
+    on_news: Callable[[str], None] = lambda text: None,
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> None:
+    """Run all queries of a script, all of them checked before the first one starts.
+
+    ``storage`` holds a checkpoint per query: a later run of the same script continues there. ``is_interrupted`` is
+    asked between calls to Spark; if it says so, the queries are stopped and KeyboardInterrupt is raised.
+    ``on_failure`` is told the name of a query that failed, before the failure is raised; ``on_news`` what there is to
+    say of tables that are being loaded.
+    """
+    if not script.queries:
+        raise refuse("NO_QUERY", script=script.name)
+    _set(script, spark)
+    prepared = prepare(script, spark, storage)
+    listeners = Listeners(on_progress, on_failure, on_news, is_interrupted)
+    for query in prepared:
+        _make_ready(query)
+    _pass(prepared, listeners, available_now=trigger != "continuous")
+    # Rows that were held back come out in a pass of their own: the mark that frees them is read like any source.
+    held = [query for query in prepared if trigger != "continuous" and is_waiting(query)]
+    for query in held:
+        write_loaded(query)
+        on_news(f"{query.name}: {Loading(query.tables).names} loaded.")
+    if held:
+        _pass(held, listeners, available_now=True)
+    if trigger == "end":
+        for query in prepared:
+            write_end(query)
+        _pass(prepared, listeners, available_now=True)
+
+
+def _make_ready(prepared: Prepared) -> None:
+    for table in prepared.static:
+        table.keep()
+    if not prepared.checkpoint.exists():
+        # They were given to a checkpoint that is gone.
+        for mark in prepared.marks.glob("*.json"):
+            mark.unlink()
+
+
+def _pass(prepared: list[Prepared], listeners: Listeners, *, available_now: bool) -> None:
+    """Start queries and watch them to their end."""
+    _watch(prepared, _start_all(prepared, available_now=available_now), listeners, available_now=available_now)
+
+
+def _set(script: Script, spark: SparkSession) -> None:
+    """Set what the script sets of Spark."""
+    for setting in script.settings:
+        if not setting.name.startswith("spark."):
+            continue
+        try:
+            spark.conf.set(setting.name, setting.value)
+        except PySparkException as error:
+            hint = f"give it when the session starts: `--conf {setting.name}={setting.value}`."
+            place = script.place(setting.span)
+            raise refuse(
+                "WRONG_ARGUMENT", place, argument=setting.name, value=setting.value, reason=first_line(error), hint=hint
+            ) from error
+
+
+def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[StreamingQuery]:
+    """All queries, started; if one does not start, none goes on."""
+    started: list[StreamingQuery] = []
+    try:
+        for one in prepared:
+            started.append(_start(one, available_now=available_now))  # noqa: PERF401 - those before must be known
+    except WatersmeetError:
+        for query in started:
+            query.stop()
+        raise
+    return started
+
+
+def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
+    result, target = prepared.built.compiled.result, prepared.target
+    observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
+    if prepared.others or needs_batches(target):
+        others = {column: writer_of(other) for column, other in prepared.others.items()}
+        write = split_outputs(writer_of(target), others) if others else writer_of(target)
+        writer = observed.writeStream.foreachBatch(write)
+    else:
+        writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
+    writer = writer.queryName(prepared.name).option("checkpointLocation", str(prepared.checkpoint))
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    try:
+        query = writer.start()
+    except PySparkException as error:
+        sink = target.sink
+        hint = f"correct the options of the sink `{sink.name}`; they are Spark's own for this format."
+        option, reason = f"USING {sink.format}", first_line(error)
+        raise refuse(
+            "WRONG_OPTION", prepared.place, format=sink.format, option=option, reason=reason, hint=hint
+        ) from error
+    record_owner(prepared.built, prepared.checkpoint)
+    return query
+
+
+def _watch(
+    prepared: list[Prepared], queries: list[StreamingQuery], listeners: Listeners, *, available_now: bool
+) -> None:
+    """Report every batch until all queries have ended; whatever happens, none is left running."""
+    seen = [-1] * len(queries)
+    loading = [Loading(one.tables, is_done=not is_waiting(one)) for one in prepared]
+    try:
+        while any(query.isActive for query in queries):
+            time.sleep(POLL_SECONDS)
+            if listeners.is_interrupted():
+                raise KeyboardInterrupt
+            _report(prepared, queries, seen, loading, listeners)
+            _raise_failure(prepared, queries, listeners.on_failure)
+            for mine, query, tables in zip(prepared, queries, loading, strict=True):
+                if not available_now:
+                    _follow(mine, query, tables, listeners)
+        _report(prepared, queries, seen, loading, listeners)
+        _raise_failure(prepared, queries, listeners.on_failure)
+    finally:
+        for query in queries:
+            with suppress(PySparkException):
+                query.stop()
+
+
+def _follow(prepared: Prepared, query: StreamingQuery, loading: Loading, listeners: Listeners) -> None:
+    """Let the rows go that wait for tables, once these are caught up."""
+    if not is_waiting(prepared):
+        return
+    # Spark says so only after it has looked at all sources and found nothing.
+    is_idle = query.isActive and str(query.status["message"]).startswith("Waiting for data")
+    if loading.is_done or is_idle:
+        write_loaded(prepared)
+        listeners.on_news(f"{prepared.name}: {loading.names} loaded, {loading.rows:,} rows.")
+
+
+def _raise_failure(prepared: list[Prepared], queries: list[StreamingQuery], on_failure: Callable[[str], None]) -> None:
+    """Raise why a query failed, if one did."""
+    for mine, query in zip(prepared, queries, strict=True):
+        error = query.exception()
+        if error is not None:
+            on_failure(mine.name)
+            raise _failure(error)
+
+
+def _report(
+    prepared: list[Prepared],
+    queries: list[StreamingQuery],
+    seen: list[int],
+    loading: list[Loading],
+    listeners: Listeners,
+) -> None:
+    for i, (mine, query) in enumerate(zip(prepared, queries, strict=True)):
+        for reported in _progress(query):
+            # Through Spark Connect, only the sources tell how many rows came in.
+            came = any(source["numInputRows"] for source in reported["sources"])
+            if reported["batchId"] > seen[i] and came:
+                seen[i] = reported["batchId"]
+                spark = mine.built.compiled.result.sparkSession
+                listeners.on_progress(progress_of(mine.name, reported, mine.temporal, cores(spark)))
+                if not loading[i].is_done:
+                    loading[i].take(reported)
+                    told = f"loading {loading[i].names}: {loading[i].rows:,} rows so far."
+                    listeners.on_news(f"{mine.name}: {told}")
+
+
+def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
+    for reported in query.recentProgress:
+        yield cast("dict[str, Any]", reported)
+
+
+def _failure(error: StreamingQueryException) -> WatersmeetError:
+    """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened."""
+    text = str(error)
+    # A refusal may stand inside an error of Spark's, which has the same form.
+    names = "|".join(catalogue())
+    ours = re.search(rf"\[({names})\] (.+?) SQLSTATE: \w{{5}}(?:\n\s*Hint: (.+))?", text)
+    if ours is not None:
+        return refuse(
+            "QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost."
+        )
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    reason = (causes[-1] if causes else lines[0])[:500]
+    return refuse(
+        "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
+    )

@@ -1,0 +1,173 @@
+"""The Spark session: the one that is active, else one made with the settings that a join needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watersmeet.errors import refuse
+from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.shims import worker_python
+from watersmeet.spark.spare import start_spare
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+STATE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Rows per Arrow batch that crosses to Python: the cost of a crossing is per call, not per row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+}
+"""What every session of ours is set to, wherever it runs."""
+
+LOOPBACK = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+"""What a session on this machine alone is set to besides: it listens to nobody else."""
+
+
+def session(
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+    log: Path | None = None,
+) -> SparkSession:
+    """The active session, else a new one on ``remote`` (Spark Connect) or ``master`` (default: all cores here).
+
+    ``conf`` goes before our settings. With ``log``, what the JVM writes to its standard error goes to that file.
+    """
+    if find_spec("pyspark") is None:
+        raise refuse("SPARK_NOT_INSTALLED", package="pyspark")
+    from pyspark.sql import SparkSession  # imported late: it takes most of a second
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    given = dict(conf or {})
+    if packages:
+        given["spark.jars.packages"] = ",".join(packages)
+    if remote is not None:
+        return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
+    chosen = master or given.get("spark.master", "local[*]")
+    _prepare_environment(chosen, log)
+    return _started(SparkSession.builder.master(chosen), settings(chosen, given, log), log)
+
+
+@contextmanager
+def unlogged() -> Generator[None]:
+    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> dict[str, str]:
+    """All settings of a new session: ours, and before them the user's.
+
+    >>> made = settings("local[3]", {"spark.driver.extraJavaOptions": "-ea", "spark.ui.enabled": "true"})
+    >>> made["spark.sql.shuffle.partitions"], made["spark.ui.enabled"], made["spark.driver.extraJavaOptions"][-3:]
+    ('3', 'true', '-ea')
+    """
+    made = dict(STATE)
+    if master.startswith("local"):
+        # Stateful streaming runs without adaptive execution, so the number of partitions is what is set here.
+        made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
+        made["spark.python.daemon.module"] = "watersmeet.spark.daemon"
+    made |= conf
+    made[JAVA_OPTIONS] = f"{_java_options(log)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
+    return made
+
+
+def cores(master: str) -> int:
+    """How many tasks a local master runs at once.
+
+    >>> cores("local[3]"), cores("local[2,4]"), cores("local")
+    (3, 2, 1)
+    """
+    threads = re.match(r"local\[(\*|\d+)", master)
+    if threads is None:
+        return 1
+    if threads[1] != "*":
+        return int(threads[1])
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _java_options(log: Path | None) -> str:
+    quiet = files("watersmeet.spark").joinpath("log4j2.properties")
+    level = "error" if log is None else "warn"
+    # -Xss4m: with the default stack, a regular expression of Spark's overflows it when some queries stop.
+    return f"-Xss4m -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
+
+
+def _prepare_environment(master: str, log: Path | None) -> None:
+    prepare_java(os.environ)
+    if master.startswith("local"):
+        # The workers must have what this interpreter has, whatever `python3` means on PATH.
+        os.environ["PYSPARK_PYTHON"] = worker_python(os.environ)
+        ours = str(Path(__file__).parents[2])
+        before = os.environ.get("PYTHONPATH", "")
+        if ours not in before.split(os.pathsep):
+            os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        with _standard_error_to(log):
+            start_spare(os.environ)
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _started(builder: SparkSession.Builder, made: Mapping[str, str], log: Path | None) -> SparkSession:
+    from pyspark.errors import PySparkException
+
+    for name, value in made.items():
+        builder = builder.config(name, value)
+    try:
+        with _standard_error_to(log):
+            return builder.getOrCreate()
+    except PySparkException as error:
+        hint = "set JAVA_HOME to a Java 17 or 21 and try again." if log is None else f"read {log}."
+        raise refuse("QUERY_FAILED", reason=f"Spark did not start ({error}).", hint=hint) from error
+
+
+@contextmanager
+def _standard_error_to(log: Path | None) -> Generator[None]:
+    """Let processes that are started meanwhile write their standard error to ``log``; they keep it for life."""
+    if log is None:
+        yield
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,52 @@
+"""Several outputs of one query: what is shown beside its rows goes with each batch to sinks of its own.
+
+A batch that is repeated after a failure must not appear twice: its files go to a folder of its own, ``_batch=7``,
+which a repetition replaces. Other sinks get a repeated batch again, unless they know batches themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Sink
+from watersmeet.spark.compile.compiler import is_row
+
+PATH = "path"
+BATCH = "_batch"
+
+Write = Callable[[DataFrame, int], None]
+"""What writes a batch, given its number. It must go over all rows: else the joins before it would not have run."""
+
+
+def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
+    """What writes a batch: its rows to one sink, and what columns of structs show beside them each to its own."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        kept = batch.persist()
+        try:
+            rows(kept.where(is_row(kept)).drop(*others), number)
+            for column, one in others.items():
+                one(kept.where(F.col(column).isNotNull()).select(f"{column}.*"), number)
+        finally:
+            kept.unpersist()
+
+    return write
+
+
+def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
+    """Add the rows of a batch to a batch sink of Spark."""
+    options = {key: value for key, value in sink.options.items() if key.lower() != PATH}
+    path = next((value for key, value in sink.options.items() if key.lower() == PATH), None)
+    writer = frame.write.format(sink.format).options(**options)
+    if path is None:
+        writer.mode("append").save()
+    else:
+        writer.mode("overwrite").save(f"{path.rstrip('/')}/{BATCH}={number}")
+
+
+def go_over(frame: DataFrame) -> None:
+    """Let a batch run though nothing of it is written: the state of its joins is kept only if it does."""
+    frame.write.format("noop").mode("overwrite").save()

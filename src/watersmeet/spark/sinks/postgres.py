@@ -1,0 +1,215 @@
+"""Postgres as a sink, exactly once: the rows of a batch and its number go into the database in one transaction.
+
+The table ``watersmeet_batches`` says of every query which batch it wrote last; a batch that is repeated after a failure
+is found there and not written again. Rows come one partition at a time and are copied into a temporary table, from
+which SQL puts them into place: never are all of them in memory here.
+
+Needs psycopg, so whoever imports this module looks for that before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Composable, Composed, Identifier
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.spark.exchange.consolidate import consolidated
+from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.postgres_types import text_for_postgres, type_in_postgres
+from watersmeet.spark.sources.feeds import options_in_lower_case
+
+Connection = psycopg.Connection[Any]
+
+BATCHES = "watersmeet_batches"
+"""The table in which the batches that were written are recorded."""
+
+_NEW = Identifier("watersmeet_new")
+"""The temporary table that a batch is copied into."""
+_OWN = frozenset({"url", "dsn", "table", "dbtable", "key", "changes", "create", "path"})
+_JDBC = frozenset({"driver", "batchsize", "isolationlevel", "numpartitions", "truncate"})
+"""Options of Spark's own JDBC sink that have no meaning here."""
+_NULLS_EQUAL = 150000
+"""The version from which on Postgres can treat NULLs in a key as equal."""
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A table of a database, as the options of a sink describe it.
+
+    ``query``: who writes. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
+    """
+
+    sink: Sink
+    query: str
+    key: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options by their names in small letters."""
+        return options_in_lower_case(self.sink.options)
+
+    @property
+    def table(self) -> str:
+        """The name of the table, with its schema if that is said."""
+        return self.options.get("table") or self.options.get("dbtable") or ""
+
+    @property
+    def writer(self) -> str:
+        """Under what the batches of the query are recorded."""
+        return f"{self.query} into {self.table}"
+
+    @property
+    def may_create(self) -> bool:
+        """Whether a table that is missing is created."""
+        return self.options.get("create", "true").lower() != "false"
+
+    def connect(self) -> Connection:
+        """A connection; as a context, it commits at the end if nothing was raised."""
+        address = self.options.get("dsn") or self.options.get("url", "").removeprefix("jdbc:")
+        left_out = _OWN | _JDBC if self.sink.format.lower() == "jdbc" else _OWN
+        further = {name: value for name, value in self.options.items() if name not in left_out}
+        return psycopg.connect(make_conninfo(address, **{"connect_timeout": "10", **further}))
+
+    def check(self, place: Place | None) -> None:
+        """Refuse what can be known to fail before the query starts."""
+        if not self.table:
+            raise self._wrong(place, "no table is named", "add `table 'name'` to its OPTIONS.")
+        try:
+            with self.connect() as connection:
+                is_there = _exists(connection, self._target)
+        except psycopg.Error as error:
+            reason = str(error).strip().split("\n", 1)[0]
+            raise self._wrong(place, reason, "correct host, port, dbname, user and password, or the url.") from error
+        if not is_there and not self.may_create:
+            hint = "create it, or leave `create 'false'` out."
+            raise self._wrong(place, f"there is no table {self.table}", hint)
+
+    def write(self, batch: DataFrame, number: int, run: str) -> None:
+        """Write a batch, unless it is recorded as written. What has a key comes as changes, other rows are added."""
+        with self.connect() as connection:
+            if self._is_written(connection, number, run):
+                go_over(batch)
+                return
+            rows = (consolidated(batch) if self.key else batch).persist()
+            try:
+                self._copy(connection, rows)
+            finally:
+                rows.unpersist()
+            self._create(connection, rows)
+            names = [field.name for field in _fields(rows)]
+            if self.key:
+                self._check_unique(connection)
+                self._delete(connection)
+            connection.execute(self._insertion(names))
+            record = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT (query) DO UPDATE SET batch = excluded.batch")
+            connection.execute(record.format(Identifier(BATCHES)), (self.writer, number, run))
+
+    def _is_written(self, connection: Connection, number: int, run: str) -> bool:
+        batches = Identifier(BATCHES)
+        if not _exists(connection, batches):
+            # Two queries may come here at once.
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (BATCHES,))
+            columns = SQL("(query text PRIMARY KEY, batch bigint NOT NULL, run text NOT NULL)")
+            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} {}").format(batches, columns))
+        recorded = SQL("SELECT batch, run FROM {} WHERE query = %s FOR UPDATE").format(batches)
+        found = connection.execute(recorded, (self.writer,)).fetchone()
+        if found is not None and found[1] != run:
+            record = f"`{self.writer}` in {BATCHES}"
+            forget = f"DELETE FROM {BATCHES} WHERE query = '{self.writer}'"
+            hint = f"continue with its storage folder; or empty the table and forget that run: `{forget}`."
+            raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.table, record=record, hint=hint)
+        return found is not None and found[0] >= number
+
+    def _copy(self, connection: Connection, rows: DataFrame) -> None:
+        """Copy a batch into the temporary table."""
+        weight = [SQL("{} bigint").format(Identifier(WEIGHT))] if self.key else []
+        columns = _listed((*_declared(rows), *weight))
+        connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
+        texts = rows.select(*(text_for_postgres(field) for field in rows.schema))
+        with connection.cursor() as cursor, cursor.copy(SQL("COPY {} FROM STDIN").format(_NEW)) as copy:
+            for row in texts.toLocalIterator():
+                copy.write_row(row)
+
+    def _create(self, connection: Connection, rows: DataFrame) -> None:
+        if not self.may_create or _exists(connection, self._target):
+            return
+        # A group of NULLs is a group, and what a join pads has NULLs in its key.
+        nulls_equal = connection.info.server_version >= _NULLS_EQUAL
+        unique = SQL("UNIQUE NULLS NOT DISTINCT ({})" if nulls_equal else "PRIMARY KEY ({})")
+        key = [unique.format(self._key)] if self.key else []
+        connection.execute(SQL("CREATE TABLE {} ({})").format(self._target, _listed((*_declared(rows), *key))))
+
+    def _check_unique(self, connection: Connection) -> None:
+        weight = Identifier(WEIGHT)
+        several = SQL("SELECT {0} FROM {1} WHERE {2} > 0 GROUP BY {0} HAVING sum({2}) > 1 LIMIT 1")
+        found = connection.execute(several.format(self._key, _NEW, weight)).fetchone()
+        if found is not None:
+            key = ", ".join(f"{name} = {value}" for name, value in zip(self.key, found, strict=True))
+            raise refuse("KEY_NOT_UNIQUE", key=key, target=self.table)
+
+    def _delete(self, connection: Connection) -> None:
+        """Delete the rows of keys that go and do not come."""
+        weight = Identifier(WEIGHT)
+        gone = SQL("new.{0} < 0 AND NOT EXISTS (SELECT FROM {1} AS comes WHERE comes.{0} > 0 AND {2})")
+        goes = gone.format(weight, _NEW, self._same("comes", "IS NOT DISTINCT FROM"))
+        has_null = SQL(" OR ").join(SQL("new.{} IS NULL").format(Identifier(key)) for key in self.key)
+        delete = SQL("DELETE FROM {} AS old USING {} AS new WHERE {} AND {}")
+        # Two statements, since an index finds equal values but not equal NULLs.
+        connection.execute(delete.format(self._target, _NEW, self._same("old", "="), goes))
+        alike = SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)
+        connection.execute(delete.format(self._target, _NEW, alike, goes))
+
+    def _insertion(self, names: list[str]) -> Composed:
+        columns = _listed(Identifier(name) for name in names)
+        inserted = SQL("INSERT INTO {} ({}) SELECT {} FROM {}").format(self._target, columns, columns, _NEW)
+        if not self.key:
+            return inserted
+        lowered = {key.lower() for key in self.key}
+        rest = [Identifier(name) for name in names if name.lower() not in lowered]
+        sets = _listed(SQL("{0} = excluded.{0}").format(name) for name in rest)
+        action = SQL("UPDATE SET {}").format(sets) if rest else SQL("NOTHING")
+        upsert = SQL("{} WHERE {} > 0 ON CONFLICT ({}) DO {}")
+        return upsert.format(inserted, Identifier(WEIGHT), self._key, action)
+
+    def _same(self, other: LiteralString, equals: LiteralString) -> Composable:
+        pair = SQL("{0}.{1} {2} new.{1}")
+        return SQL(" AND ").join(pair.format(SQL(other), Identifier(key), SQL(equals)) for key in self.key)
+
+    @property
+    def _key(self) -> Composable:
+        return _listed(Identifier(name) for name in self.key)
+
+    @property
+    def _target(self) -> Identifier:
+        return Identifier(*self.table.split("."))
+
+    def _wrong(self, place: Place | None, reason: str, hint: str) -> WatersmeetError:
+        said = f"USING {self.sink.format}"
+        return refuse("WRONG_OPTION", place, format=self.sink.format, option=said, reason=reason, hint=hint)
+
+
+def _exists(connection: Connection, table: Identifier) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
+    return found is not None and found[0] is not None
+
+
+def _fields(rows: DataFrame) -> list[StructField]:
+    return [field for field in rows.schema if field.name != WEIGHT]
+
+
+def _declared(rows: DataFrame) -> list[Composable]:
+    """The columns of a batch as Postgres declares them."""
+    return [SQL("{} {}").format(Identifier(f.name), type_in_postgres(f.dataType)) for f in _fields(rows)]
+
+
+def _listed(parts: Iterable[Composable]) -> Composable:
+    return SQL(", ").join(parts)
