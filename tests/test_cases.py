@@ -80,3 +80,16 @@ def test_cells_that_do_not_fit_are_refused(batch: str) -> None:
     with pytest.raises(WatersmeetError) as caught:
         run_case(replace(wrong, sql=case.sql), "kernel")
     assert caught.value.getCondition() == "WRONG_CASE"
+
+
+@pytest.mark.parametrize(
+    ("sql", "rows"),
+    [
+        ("SELECT STREAM s.name, t.id FROM s LEFT JOIN t ON s.name = t.id;", "{s: [['1', [2]]], t: [[1]]}"),
+        ("SELECT STREAM s.name FROM s WHERE s.xs > 0;", "{s: [['1', [2]]]}"),
+    ],
+)
+def test_what_spark_would_cast_is_not_compared_in_the_process(sql: str, rows: str):
+    sources = "CREATE STREAM s (name STRING, xs ARRAY<BIGINT>); CREATE TABLE t (id BIGINT, PRIMARY KEY (id));"
+    case = parse_case(f'{{name: x, sql: "{sources} {sql}", batches: [{{in: {rows}}}]}}', "x")
+    assert run_case(case, "kernel").status == "not run"

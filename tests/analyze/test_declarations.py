@@ -109,3 +109,12 @@ def test_refuses_within_around_a_join_of_two_times(refused):
     [refusal] = refused(f"{V} SELECT STREAM v.id FROM v JOIN v AS w ON v.t = w.t JOIN v AS x WITHIN 5 ON v.id = x.id;")
     assert refusal.condition == "WITHIN_NEEDS_ONE_TIME"
     assert refusal.label == "the join of v and w has the watermarked columns v.t and w.t"
+
+
+@pytest.mark.parametrize("query", ["CREATE VIEW v AS {}; SELECT v.id FROM v;", "{} GROUP BY w.id;", "{};"])
+def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refused, query: str):
+    wrong = "CREATE STREAM w (id BIGINT, t BIGINT, WATERMARK FOR nosuch AS nosuch - 0);"
+    other = "CREATE STREAM r (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);"
+    join = "SELECT TABLE w.id FROM w JOIN r WITHIN 5 ON w.id = r.id"
+    refusals = refused(f"{other} {wrong} {query.format(join)}")
+    assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedTableJoin, AnalyzedView, scans
+from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedSyncJoin, AnalyzedTableJoin, AnalyzedView, scans
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
@@ -135,3 +135,11 @@ def test_a_watermark_that_a_view_hides_is_missed_in_the_view(refused):
     [refusal] = refused(SOURCES + sql)
     assert refusal.condition == "MISSING_WATERMARK"
     assert "in that view" in refusal.hint
+
+
+@pytest.mark.parametrize("join", ["a SYNC JOIN v AS b", "a JOIN v AS b WITHIN 5 ON a.id = b.id"])
+def test_scans_inside_a_view_that_is_read_twice_are_told_apart(analyzed, join: str):
+    view = "CREATE VIEW v AS SELECT STREAM id + 1 AS id, t FROM s;"
+    query = analyzed(f"{SOURCES} {view} SELECT STREAM a.id, b.id AS other FROM v AS {join};")
+    assert isinstance(query.relation, AnalyzedSyncJoin) == ("SYNC" in join)
+    assert [scan.alias for scan in scans(query.relation)] == ["a/s", "b/s"]
