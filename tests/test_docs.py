@@ -135,3 +135,33 @@ def test_the_drawing_of_the_shop_is_current(tmp_path: Path) -> None:
     assert kept.read_text("utf-8") == drawn.read_text("utf-8"), (
         "run: watersmeet explain examples/shop --svg docs/images/shop.svg"
     )
+
+
+SYSTEMS = "HZ|IB|LN|RT|FT|AC"
+CITED = re.compile(rf"\b(?:{SYSTEMS})-V?\d+[a-z]?\b|\b[1-5]\.4-\d+\b", re.IGNORECASE)
+"""Numbers of behaviours (HZ-24), names of examples (hz-v3b), questions (2.4-1): what docs/spec explains."""
+
+
+def spec_rows() -> dict[str, str]:
+    """The rows of the tables in docs/spec, by what they explain."""
+    rows = "\n".join(page.read_text("utf-8") for page in (ROOT / "docs" / "spec").glob("*.md"))
+    return {number.lower(): rest for number, rest in re.findall(r"^\| ([\w.-]+) \|(.*)\|$", rows, re.MULTILINE)}
+
+
+def test_numbers_that_are_cited_are_explained() -> None:
+    folders = ("src", "tests", "docs", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    texts = [path.read_text("utf-8") for path in files if path.suffix in (".py", ".md", ".yaml", ".sql", ".toml")]
+    cited = {found.lower() for text in (*map(name, files), *texts) for found in CITED.findall(text)}
+    assert len(cited) > 100
+    assert not cited - spec_rows().keys()
+
+
+def test_the_spec_names_cases_and_files_that_exist() -> None:
+    shown_by = [row.rsplit("|", 1)[-1] for number, row in spec_rows().items() if not number[0].isdigit()]
+    named = re.findall(r"`([\w./-]+)`", "".join(shown_by))
+    missing = [
+        path for path in named if not (ROOT / path).exists() and not (ROOT / f"tests/cases/{path}.yaml").exists()
+    ]
+    assert len(named) > 150
+    assert not missing
