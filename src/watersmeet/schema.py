@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import refuse
+from watersmeet.type_names import BY_NAME
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TimeUnit = Literal["us", "day", "number"]
-"""What an event time counts in: ``us`` for timestamps, ``day`` for dates, ``number`` for integers."""
-
-_SYNONYMS = {
-    "BYTE": "TINYINT",
-    "SHORT": "SMALLINT",
-    "INTEGER": "INT",
-    "LONG": "BIGINT",
-    "REAL": "FLOAT",
-    "DEC": "DECIMAL",
-    "NUMERIC": "DECIMAL",
-    "CHARACTER": "CHAR",
-    "TIMESTAMP_LTZ": "TIMESTAMP",
-    "NULL": "VOID",
-}
-_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-_PLAIN = (*_INTEGERS, "FLOAT", "DOUBLE", "BOOLEAN", "STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VOID")
 _DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|[<>(),:])")
 
@@ -79,32 +63,6 @@ def arrow_type(text: str) -> pa.DataType:
     return _arrow(parse_type(text))
 
 
-def is_event_time(text: str) -> bool:
-    """Whether a column of that type can be an event time: TIMESTAMP, TIMESTAMP_NTZ, DATE or an integer type.
-
-    >>> is_event_time("bigint"), is_event_time("STRING")
-    (True, False)
-    """
-    return parse_type(text).name in (*_INTEGERS, "TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
-
-
-def time_unit(text: str) -> TimeUnit:
-    """What an event time of that type counts in; the type must pass `is_event_time`.
-
-    >>> time_unit("TIMESTAMP"), time_unit("DATE"), time_unit("INT")
-    ('us', 'day', 'number')
-    """
-    match parse_type(text).name:
-        case "TIMESTAMP" | "TIMESTAMP_NTZ":
-            return "us"
-        case "DATE":
-            return "day"
-        case name if name in _INTEGERS:
-            return "number"
-        case _:
-            raise ValueError(f"{text} is not the type of an event time")
-
-
 class _Reader:
     """Reads one type from its text, from left to right."""
 
@@ -115,8 +73,8 @@ class _Reader:
 
     def type(self) -> Type:
         word = self._next().upper()
-        name = _SYNONYMS.get(word, word)
-        match name:
+        known = BY_NAME.get(word)
+        match name := known.name if known else word:
             case "ARRAY":
                 return Type(name, parts=self._inside(("element",)))
             case "MAP":
@@ -132,7 +90,7 @@ class _Reader:
             case "STRING" if self._accept("COLLATE"):
                 self._next()
                 return Type(name)
-            case _ if name in _PLAIN:
+            case _ if known and known.arrow:
                 return Type(name)
             case _:
                 raise self._unknown()
@@ -246,13 +204,6 @@ def _arrow(kind: Type) -> Any:
     # Imported late: reading a script must not wait for Arrow.
     import pyarrow as pa
 
-    plain = {
-        "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64(),
-        "FLOAT": pa.float32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_(),
-        "STRING": pa.string(), "CHAR": pa.string(), "VARCHAR": pa.string(), "BINARY": pa.binary(),
-        "DATE": pa.date32(), "TIMESTAMP": pa.timestamp("us", "UTC"), "TIMESTAMP_NTZ": pa.timestamp("us"),
-        "INTERVAL": pa.duration("us"), "VOID": pa.null(),
-    }  # fmt: skip
     parts = [pa.field(part.name, _arrow(part.type), part.nullable) for part in kind.parts]
     match kind.name:
         case "ARRAY":
@@ -264,4 +215,5 @@ def _arrow(kind: Type) -> Any:
         case "DECIMAL":
             return pa.decimal128(*kind.numbers)
         case name:
-            return plain[name]
+            factory, *arguments = BY_NAME[name].arrow
+            return getattr(pa, factory)(*arguments)

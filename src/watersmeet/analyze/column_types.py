@@ -9,12 +9,7 @@ from watersmeet.analyze.event_time import family_of, holds
 from watersmeet.analyze.struct_type import fields_inside
 from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr
-
-_CLASSES = {
-    "TINYINT": "number", "SMALLINT": "number", "INT": "number", "BIGINT": "number", "FLOAT": "number",
-    "DOUBLE": "number", "DECIMAL": "number", "STRING": "text", "CHAR": "text", "VARCHAR": "text",
-    "DATE": "time", "TIMESTAMP": "time", "TIMESTAMP_NTZ": "time",
-}  # fmt: skip
+from watersmeet.type_names import named
 
 
 def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
@@ -43,8 +38,8 @@ def class_of(type: str) -> str:
     >>> class_of("DECIMAL(10,2)"), class_of("STRING COLLATE UTF8_LCASE"), class_of("ARRAY<INT>")
     ('number', 'text', 'array')
     """
-    word = type.strip().upper().replace("<", " ").replace("(", " ").split(" ")[0]
-    return _CLASSES.get(word, word.lower())
+    found = named(type)
+    return found.values if found else type.strip().lower()
 
 
 def is_same(type: str, other: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.plan.analyzed import (
@@ -21,28 +20,7 @@ from watersmeet.plan.analyzed import (
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY, Scan
-
-Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
-"""Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
-
-_FAMILIES: dict[str, Family] = {
-    "TIMESTAMP": "timestamp",
-    "TIMESTAMP_LTZ": "timestamp",
-    "TIMESTAMP_NTZ": "timestamp_ntz",
-    "DATE": "date",
-    "TINYINT": "integer",
-    "BYTE": "integer",
-    "SMALLINT": "integer",
-    "SHORT": "integer",
-    "INT": "integer",
-    "INTEGER": "integer",
-    "BIGINT": "integer",
-    "LONG": "integer",
-}
-
-_WIDTHS = {
-    "TINYINT": 1, "BYTE": 1, "SMALLINT": 2, "SHORT": 2, "INT": 4, "INTEGER": 4, "BIGINT": 8, "LONG": 8,
-}  # fmt: skip
+from watersmeet.type_names import BY_NAME, Family, family_of
 
 
 @dataclass(frozen=True)
@@ -57,15 +35,6 @@ class EventTime:
         return str(self.column)
 
 
-def family_of(type: str) -> Family | None:
-    """The family of an event time of that type; None if it cannot be one.
-
-    >>> family_of("bigint"), family_of("STRING")
-    ('integer', None)
-    """
-    return _FAMILIES.get(type.strip().upper())
-
-
 def keeps(type: str, cast: str) -> bool:
     """True if a cast from the one type to the other changes no value and stays in the family of event times.
 
@@ -75,7 +44,7 @@ def keeps(type: str, cast: str) -> bool:
     family = family_of(type)
     if family != "integer" or family_of(cast) != "integer":
         return family is not None and family == family_of(cast)
-    return _WIDTHS[type.strip().upper()] <= _WIDTHS[cast.strip().upper()]
+    return BY_NAME[type.strip().upper()].width <= BY_NAME[cast.strip().upper()].width
 
 
 def holds(type: str, number: int) -> bool:
@@ -84,7 +53,7 @@ def holds(type: str, number: int) -> bool:
     >>> holds("TINYINT", -128), holds("TINYINT", 128), holds("DATE", 5)
     (True, False, False)
     """
-    reach = 2 ** (8 * _WIDTHS[type.strip().upper()] - 1) if family_of(type) == "integer" else 0
+    reach = 2 ** (8 * BY_NAME[type.strip().upper()].width - 1) if family_of(type) == "integer" else 0
     return -reach <= number < reach
 
 

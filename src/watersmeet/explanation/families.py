@@ -15,6 +15,7 @@ from watersmeet.plan.analyzed import (
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
 from watersmeet.plan.nodes import PRESERVED
 from watersmeet.plan.words import amount_in_words, expression_in_words, word
+from watersmeet.type_names import is_moment
 
 _DISORDER = {
     "drop": "a late row, or a second one of the same time on its port, is dropped and counted",
@@ -66,7 +67,7 @@ def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
 def _delta(window: AnalyzedWindow, source: Source) -> str:
     refs = () if window.column is None else window.column.refs
     field = source.field(refs[0].name) if refs and not refs[0].path else None
-    is_time = field is not None and field.type.upper() in ("TIMESTAMP", "TIMESTAMP_NTZ", "DATE")
+    is_time = field is not None and is_moment(field.type)
     return amount_in_words(Amount(window.size, is_interval=is_time))
 
 

@@ -6,13 +6,10 @@ import re
 
 from watersmeet.catalog import Source
 from watersmeet.physical.nodes import PortPlan, ScanPlan
-from watersmeet.physical.types import INTEGERS
+from watersmeet.type_names import TYPES
 
-_PLAIN = re.compile(
-    rf"{'|'.join(INTEGERS)}|INTEGER|LONG|FLOAT|DOUBLE|BOOLEAN|STRING|BINARY|DATE|TIMESTAMP|TIMESTAMP_NTZ"
-    r"|DECIMAL\(\d+, ?\d+\)",
-    re.IGNORECASE,
-)
+_NAMES = [name for type_ in TYPES if type_.form == "plain" and type_.arrow != ("null",) for name in type_.names]
+_PLAIN = re.compile(rf"{'|'.join(_NAMES)}|DECIMAL\(\d+, ?\d+\)", re.IGNORECASE)
 """Types that a Parquet file and Spark understand alike."""
 
 _OPTIONS = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",

@@ -12,9 +12,10 @@ from watersmeet.joins.latest.operator import Latest
 from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, unions_of
-from watersmeet.physical.types import EXACT, Types
+from watersmeet.physical.types import Types
 from watersmeet.plan.analyzed import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output, TimeColumn, kind_of
 from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.type_names import EXACT
 
 LATEST = "#latest"
 """The source of the rows of which the latest per key is kept."""

@@ -9,9 +9,10 @@ from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind, Side
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
-from watersmeet.physical.types import INTEGERS, Types
+from watersmeet.physical.types import Types
 from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
 from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.type_names import INTEGERS
 
 UNLIMITED = 2**63 - 1
 """No bound in one direction between the matcher's columns; another pair of columns has it."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from watersmeet.joins.core.condition import Apply, Column, Condition
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import Lag, PortInput, PortPlan, Route
-from watersmeet.physical.types import EXACT
 from watersmeet.plan.expressions import Expr
+from watersmeet.type_names import EXACT
 
 CODE, DEAD = "#code", "#dead"
 

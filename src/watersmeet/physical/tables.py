@@ -16,10 +16,11 @@ from watersmeet.joins.lookup.operator import LookupJoin, LookupKind
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import CODE, Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
-from watersmeet.physical.types import EXACT, Types
+from watersmeet.physical.types import Types
 from watersmeet.plan.analyzed import AnalyzedLookupJoin, AnalyzedScan, AnalyzedTableJoin, AnyJoin, inputs
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.nodes import JoinKind
+from watersmeet.type_names import EXACT
 
 
 def is_upserting(join: AnyJoin, port: int) -> bool:

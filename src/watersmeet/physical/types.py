@@ -1,8 +1,7 @@
 """What the choice of an operator must know about types, and who tells it.
 
 Spark's analyser is the authority. Without a JVM the declared types of plain columns are known, which is enough to
-explain a
-query; of any other expression the type is not known then.
+explain a query; of any other expression the type is not known then.
 """
 
 from __future__ import annotations
@@ -12,18 +11,7 @@ from typing import Protocol
 
 from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr
-
-INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
-ALIASES = {
-    "INTEGER": "INT",
-    "LONG": "BIGINT",
-    "SHORT": "SMALLINT",
-    "BYTE": "TINYINT",
-    "TIMESTAMP_LTZ": "TIMESTAMP",
-    "REAL": "FLOAT",
-}
-EXACT = frozenset({*INTEGERS, "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
-"""Types whose values fit an int64 without loss: such a key is its own code."""
+from watersmeet.type_names import INTEGERS, normalised
 
 
 class Types(Protocol):
@@ -61,13 +49,3 @@ class DeclaredTypes:
         if first in INTEGERS and second in INTEGERS:
             return max(first, second, key=INTEGERS.index)
         return None
-
-
-def normalised(type_: str) -> str:
-    """A type in the spelling that comparisons use.
-
-    >>> normalised("integer")
-    'INT'
-    """
-    text = " ".join(type_.upper().split())
-    return ALIASES.get(text, text)

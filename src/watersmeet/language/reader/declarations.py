@@ -12,6 +12,7 @@ from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.options import read_format, read_options
 from watersmeet.language.reader.types import read_type
 from watersmeet.plan.expressions import Expr
+from watersmeet.type_names import INTEGERS
 
 _COLUMNS_HINT = "write `CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS)`."
 _TABLE_HINT = (
@@ -24,7 +25,6 @@ _IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
 
 _FEEDS: dict[str, ChangeFeed] = {"DEBEZIUM": "debezium", "DELTA": "delta"}
-_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
 
 
 @dataclass(frozen=True)
@@ -259,5 +259,5 @@ def _read_heartbeat(cursor: Cursor, columns: _Columns) -> Expr:
 
 def _no_lag(column: str, fields: list[Field]) -> Amount:
     """Zero in the unit of the column: a number for an integer, else an interval."""
-    is_integer = any(f.name.lower() == column.lower() and f.type in _INTEGERS for f in fields)
+    is_integer = any(f.name.lower() == column.lower() and f.type in INTEGERS for f in fields)
     return Amount(0, is_interval=not is_integer)

@@ -11,6 +11,7 @@ from watersmeet.language.reader.cursor import Cursor, skip_brackets
 from watersmeet.language.reader.references import text_leaf
 from watersmeet.language.reader.types import read_type
 from watersmeet.plan.expressions import Expr, Reference, Value
+from watersmeet.type_names import TYPES
 
 NO_OPERAND = frozenset({
     "AND", "OR", "FROM", "WHERE", "ON", "SELECT", "AS", "JOIN", "BETWEEN", "IN", "IS", "LIKE", "UNION", "INTO",
@@ -21,7 +22,7 @@ NO_OPERAND = frozenset({
 SUFFIXES = frozenset({"[", ".", "::", "COLLATE"})
 """What may follow an operand and makes one with it."""
 
-_TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "TIME"})
+_TYPED = frozenset(name for type_ in TYPES if type_.values == "time" for name in type_.names)
 _WITHOUT_BRACKETS = frozenset({"CURRENT_DATE", "CURRENT_TIMESTAMP", "CURRENT_TIME", "LOCALTIMESTAMP"})
 _CONSTANTS: dict[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
 _SHORT_DURATION = re.compile(r"(\d+)(ms|m|h)", re.IGNORECASE)

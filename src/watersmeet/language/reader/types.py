@@ -7,31 +7,21 @@ import re
 from watersmeet.errors import Refusal
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.plan.expressions import quote
+from watersmeet.type_names import BY_NAME
 
-_SIMPLE = {
-    "BOOLEAN": "BOOLEAN", "TINYINT": "TINYINT", "BYTE": "TINYINT", "SMALLINT": "SMALLINT", "SHORT": "SMALLINT",
-    "INT": "INT", "INTEGER": "INT", "BIGINT": "BIGINT", "LONG": "BIGINT", "FLOAT": "FLOAT", "REAL": "FLOAT",
-    "DOUBLE": "DOUBLE", "STRING": "STRING", "BINARY": "BINARY", "DATE": "DATE", "TIMESTAMP": "TIMESTAMP",
-    "TIMESTAMP_LTZ": "TIMESTAMP", "TIMESTAMP_NTZ": "TIMESTAMP_NTZ", "VARIANT": "VARIANT", "VOID": "VOID",
-}  # fmt: skip
-_WITH_NUMBERS = {
-    "DECIMAL": "DECIMAL", "DEC": "DECIMAL", "NUMERIC": "DECIMAL", "CHAR": "CHAR", "CHARACTER": "CHAR",
-    "VARCHAR": "VARCHAR", "TIME": "TIME",
-}  # fmt: skip
 _INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
 
 
 def read_type(cursor: Cursor) -> str:
     """A type. An unknown name is noted as a refusal and reading goes on, so that all of them are reported."""
     token = cursor.take_name("a type", "write the type of the column, for example BIGINT, STRING or TIMESTAMP.")
-    word = token.word
-    if word in (*_SIMPLE, *_WITH_NUMBERS, "ARRAY", "MAP", "STRUCT", "INTERVAL"):
+    word, known = token.word, BY_NAME.get(token.word)
+    if known:
         cursor.layout.keywords.add(cursor.position - 1)
-    if word in _SIMPLE:
-        return _SIMPLE[word] + _collation(cursor, word)
-    if word in _WITH_NUMBERS:
-        numbers = _numbers(cursor)
-        return _WITH_NUMBERS[word] + (numbers or ("(10,0)" if _WITH_NUMBERS[word] == "DECIMAL" else ""))
+    if known and known.form == "plain":
+        return known.name + _collation(cursor, word)
+    if known and known.form == "sized":
+        return known.name + (_numbers(cursor) or ("(10,0)" if known.name == "DECIMAL" else ""))
     if word == "ARRAY" and cursor.at("<"):
         return f"ARRAY<{_inner(cursor)}>"
     if word == "MAP" and cursor.at("<"):

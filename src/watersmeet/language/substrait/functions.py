@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from watersmeet.errors import WatersmeetError, did_you_mean
 from watersmeet.language.substrait.literals import Typed
-from watersmeet.language.substrait.types import INTEGERS, NUMBERS, unsupported
+from watersmeet.language.substrait.types import unsupported
 from watersmeet.plan.expressions import Expr, Op, Reference, quote
+from watersmeet.type_names import INTEGERS, NUMBERS
 
 
 @dataclass(frozen=True)

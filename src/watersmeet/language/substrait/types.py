@@ -10,18 +10,10 @@ from watersmeet.catalog import Field
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.plan.expressions import quote
 from watersmeet.schema import Type, parse_type
+from watersmeet.type_names import TYPES
 
-_SIMPLE = {
-    "bool": "BOOLEAN", "i8": "TINYINT", "i16": "SMALLINT", "i32": "INT", "i64": "BIGINT", "fp32": "FLOAT",
-    "fp64": "DOUBLE", "string": "STRING", "fixed_char": "STRING", "varchar": "STRING", "binary": "BINARY",
-    "fixed_binary": "BINARY", "date": "DATE", "timestamp": "TIMESTAMP_NTZ", "timestamp_tz": "TIMESTAMP",
-    "precision_timestamp": "TIMESTAMP_NTZ", "precision_timestamp_tz": "TIMESTAMP",
-    "interval_day": "INTERVAL DAY TO SECOND",
-}  # fmt: skip
+_SIMPLE = {kind: type_.name for type_ in TYPES for kind in type_.substrait}
 """The types that stand alone. Nanoseconds have no type in Spark: a column of them is one of microseconds there."""
-
-NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
-INTEGERS = NUMBERS[:4]
 
 
 def unsupported(what: str, place: str, hint: str, reason: str = "") -> WatersmeetError:
@@ -34,7 +26,7 @@ def spark_type(type_: Any, place: str, names: Iterator[str] | None = None) -> st
     """The type in Spark's DDL; ``names`` are those of the fields of structs inside it, each before those inside it."""
     kind = type_.WhichOneof("kind")
     if kind in _SIMPLE:
-        return _SIMPLE[kind]
+        return written_type(Type(_SIMPLE[kind]))
     if kind == "decimal":
         return f"DECIMAL({type_.decimal.precision},{type_.decimal.scale})"
     if kind == "list":

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructField, StructType
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.physical import DeclaredTypes, sources_of
-from watersmeet.physical.types import normalised
 from watersmeet.plan.analyzed import (
     GROUP,
     PUNCTUATION,
@@ -32,6 +31,7 @@ from watersmeet.plan.analyzed import (
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.session import unlogged
+from watersmeet.type_names import normalised
 
 
 class SparkTypes:

@@ -17,7 +17,6 @@ from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.physical import LateRows, scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
-from watersmeet.schema import time_unit
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import PORT_SHOWN
@@ -28,6 +27,7 @@ from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.reading import FORMATS, is_unknown_format, read_sources
 from watersmeet.spark.sources.static import Static, static_tables
+from watersmeet.type_names import is_moment
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
 NOWHERE_TO = Sink("nothing", "noop")
@@ -59,7 +59,7 @@ class Prepared:
     def temporal(self) -> frozenset[str]:
         """The watermarked columns that hold timestamps or dates."""
         scans = scan_plans(self.built.plan.relation)
-        found = {c for s in scans for c, field in _times(s.alias, s.source) if time_unit(field) != "number"}
+        found = {c for s in scans for c, field in _times(s.alias, s.source) if is_moment(field)}
         for view in view_plans(self.built.plan.relation):
             found |= {outer for inner, outer in view.marks if inner in found}
         return frozenset(found)

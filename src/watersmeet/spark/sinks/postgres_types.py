@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from typing import LiteralString
-
 from psycopg.sql import SQL, Composable
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
-    ByteType,
     DataType,
-    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     MapType,
-    ShortType,
     StructField,
     StructType,
-    TimestampNTZType,
     TimestampType,
     VariantType,
 )
 
 from watersmeet.plan.expressions import quote
-
-_NESTED = (ArrayType, MapType, StructType, VariantType)
-_TYPES: dict[type[DataType], LiteralString] = {
-    BooleanType: "boolean",
-    ByteType: "smallint",
-    ShortType: "smallint",
-    IntegerType: "integer",
-    LongType: "bigint",
-    FloatType: "real",
-    DoubleType: "double precision",
-    BinaryType: "bytea",
-    DateType: "date",
-    TimestampType: "timestamptz",
-    TimestampNTZType: "timestamp",
-}
-"""The types that have a name of their own; nested values become jsonb, whatever else there is becomes text."""
+from watersmeet.type_names import named
 
 
 def type_in_postgres(type_: DataType) -> Composable:
@@ -52,12 +26,13 @@ def type_in_postgres(type_: DataType) -> Composable:
 
     >>> type_in_postgres(DecimalType(10, 2)).as_string()
     'numeric(10, 2)'
-    >>> type_in_postgres(ArrayType(LongType())).as_string()
+    >>> type_in_postgres(ArrayType(BinaryType())).as_string()
     'jsonb'
     """
     if isinstance(type_, DecimalType):
         return SQL("numeric({}, {})").format(type_.precision, type_.scale)
-    return SQL("jsonb" if isinstance(type_, _NESTED) else _TYPES.get(type(type_), "text"))
+    found = named(type_.simpleString())
+    return SQL(found.postgres if found else "text")
 
 
 def text_for_postgres(field: StructField) -> Column:

@@ -19,6 +19,7 @@ from watersmeet.errors import Refusal, refuse
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.frames import CHANGE
+from watersmeet.type_names import is_moment
 
 CHANGE_TYPE = "_change_type"
 """Where Delta tells what a row of its change data feed does."""
@@ -33,7 +34,6 @@ _OPS = ("c", "r", "u", "d")
 """What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
 _MESSAGE = "m"
 _COMES, _GOES = "+", "-"
-_TIMES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "DATE")
 
 
 def debezium_ddl(source: Source) -> str:
@@ -43,7 +43,7 @@ def debezium_ddl(source: Source) -> str:
     '`op` STRING, `before` STRUCT<`id`: INT, `at`: STRING>, `after` STRUCT<`id`: INT, `at`: STRING>, \
 `payload` STRUCT<`op`: STRING, `before`: STRUCT<`id`: INT, `at`: STRING>, `after`: STRUCT<`id`: INT, `at`: STRING>>'
     """
-    inside = ", ".join(f"{quote(f.name)}: {'STRING' if _is_time(f) else f.type}" for f in source.fields)
+    inside = ", ".join(f"{quote(f.name)}: {'STRING' if is_moment(f.type) else f.type}" for f in source.fields)
     row = f"STRUCT<{inside}>"
     fields = (("op", "STRING"), ("before", row), ("after", row))
     payload = ", ".join(f"{quote(name)}: {type_}" for name, type_ in fields)
@@ -154,7 +154,7 @@ def _row(source: Source, sign: str, side: str, unit: Unit) -> Column:
 
 def _value(column: Column, field: Field, unit: Unit) -> Column:
     """A value of a record in its declared type: Debezium gives times as numbers or as text, as it is set up."""
-    if not _is_time(field):
+    if not is_moment(field.type):
         return column
     number, type_ = column.try_cast("bigint"), field.type.upper()
     if type_ == "DATE":
@@ -170,10 +170,6 @@ def _value(column: Column, field: Field, unit: Unit) -> Column:
 def _thousandth(number: Column) -> Column:
     """A whole number divided by 1000 and rounded down, which a division of doubles would not be."""
     return F.call_function("div", number - F.pmod(number, F.lit(1000)), F.lit(1000))
-
-
-def _is_time(field: Field) -> bool:
-    return field.type.upper() in _TIMES
 
 
 def _unit(script: Script, source: Source) -> Unit:

@@ -1,0 +1,131 @@
+"""The one table of types: how Spark's DDL names each, what its values are, and what stands for it elsewhere."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, LiteralString
+
+Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
+"""Event times compare within a family. The two kinds of timestamp are hours apart, by the time zone of the session."""
+
+Form = Literal["plain", "sized", "nested"]
+"""What follows a name: nothing, numbers in brackets (``DECIMAL(10,2)``), or other types (units, of an interval)."""
+
+
+@dataclass(frozen=True)
+class TypeName:
+    """A type by its name.
+
+    - ``values``: what its values are; types whose values are the same compare with each other
+    - ``synonyms``: the other names that Spark knows it by
+    - ``family``: which event time it can be; None: it cannot be one. Such values fit an int64 without loss
+    - ``width``: the bytes of an integer
+    - ``arrow``: what makes the type in pyarrow, and with which arguments; none where Spark does not hand values over
+    - ``postgres``: what holds its values in a table of Postgres
+    - ``substrait``: the kinds of a Substrait plan that are read as this type
+    """
+
+    name: str
+    values: str
+    synonyms: tuple[str, ...] = ()
+    family: Family | None = None
+    width: int = 0
+    form: Form = "plain"
+    arrow: tuple[str, ...] = ()
+    postgres: LiteralString = "text"
+    substrait: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that it has."""
+        return (self.name, *self.synonyms)
+
+
+def _integer(name: str, synonym: str, width: int, postgres: LiteralString) -> TypeName:
+    bits = str(8 * width)
+    return TypeName(name, "number", (synonym,), "integer", width, "plain", (f"int{bits}",), postgres, (f"i{bits}",))
+
+
+TYPES = (
+    _integer("TINYINT", "BYTE", 1, "smallint"),
+    _integer("SMALLINT", "SHORT", 2, "smallint"),
+    _integer("INT", "INTEGER", 4, "integer"),
+    _integer("BIGINT", "LONG", 8, "bigint"),
+    TypeName("FLOAT", "number", ("REAL",), arrow=("float32",), postgres="real", substrait=("fp32",)),
+    TypeName("DOUBLE", "number", arrow=("float64",), postgres="double precision", substrait=("fp64",)),
+    TypeName("DECIMAL", "number", ("DEC", "NUMERIC"), form="sized", arrow=("decimal128",), postgres="numeric"),
+    TypeName("BOOLEAN", "boolean", arrow=("bool_",), postgres="boolean", substrait=("bool",)),
+    TypeName("STRING", "text", arrow=("string",), substrait=("string", "fixed_char", "varchar")),
+    TypeName("CHAR", "text", ("CHARACTER",), form="sized", arrow=("string",)),
+    TypeName("VARCHAR", "text", form="sized", arrow=("string",)),
+    TypeName("BINARY", "binary", arrow=("binary",), postgres="bytea", substrait=("binary", "fixed_binary")),
+    TypeName("DATE", "time", family="date", arrow=("date32",), postgres="date", substrait=("date",)),
+    TypeName(
+        "TIMESTAMP", "time", ("TIMESTAMP_LTZ",), "timestamp", arrow=("timestamp", "us", "UTC"), postgres="timestamptz",
+        substrait=("timestamp_tz", "precision_timestamp_tz"),
+    ),
+    TypeName(
+        "TIMESTAMP_NTZ", "time", family="timestamp_ntz", arrow=("timestamp", "us"), postgres="timestamp",
+        substrait=("timestamp", "precision_timestamp"),
+    ),
+    TypeName("TIME", "time", form="sized"),
+    # Months have no fixed length, and Arrow in Python has no type for them: this is an interval of days and below.
+    TypeName("INTERVAL", "interval", form="nested", arrow=("duration", "us"), substrait=("interval_day",)),
+    TypeName("VARIANT", "variant", postgres="jsonb"),
+    TypeName("VOID", "void", arrow=("null",)),
+    TypeName("ARRAY", "array", form="nested", postgres="jsonb"),
+    TypeName("MAP", "map", form="nested", postgres="jsonb"),
+    TypeName("STRUCT", "struct", form="nested", postgres="jsonb"),
+)  # fmt: skip
+
+BY_NAME = {name: type_ for type_ in TYPES for name in type_.names}
+"""The types by each of their names, in capital letters."""
+
+INTEGERS = tuple(type_.name for type_ in TYPES if type_.family == "integer")
+"""From the narrowest to the widest."""
+
+NUMBERS = tuple(type_.name for type_ in TYPES if type_.values == "number")
+
+EXACT = frozenset(type_.name for type_ in TYPES if type_.family)
+"""Types whose values fit an int64 without loss: such a key is its own code."""
+
+
+def named(text: str) -> TypeName | None:
+    """The type that a text of Spark's DDL begins with.
+
+    >>> named("decimal(10, 2)").name, named("STRUCT<a: INT>").values, named("GEOGRAPHY")
+    ('DECIMAL', 'struct', None)
+    """
+    found = re.match(r"\s*(\w+)", text)
+    return BY_NAME.get(found[1].upper()) if found else None
+
+
+def family_of(type: str) -> Family | None:
+    """The family of an event time of that type; None if it cannot be one.
+
+    >>> family_of("bigint"), family_of("STRING")
+    ('integer', None)
+    """
+    found = BY_NAME.get(type.strip().upper())
+    return found.family if found else None
+
+
+def is_moment(type: str) -> bool:
+    """Whether its values are times or days.
+
+    >>> is_moment("date"), is_moment("BIGINT")
+    (True, False)
+    """
+    return family_of(type) not in (None, "integer")
+
+
+def normalised(type_: str) -> str:
+    """A type in the spelling that comparisons use.
+
+    >>> normalised("integer")
+    'INT'
+    """
+    text = " ".join(type_.upper().split())
+    found = BY_NAME.get(text)
+    return found.name if found else text
