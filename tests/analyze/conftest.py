@@ -8,7 +8,7 @@ from watersmeet.analyze import Inputs, analyze
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedQuery
 
 Analyzed = Callable[..., AnalyzedQuery]
 Refused = Callable[..., tuple[Refusal, ...]]

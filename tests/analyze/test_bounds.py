@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import expression_in_words
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.language import read_script
-from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
+from watersmeet.plan.relation import TimeBound
 
 DAY = 86_400_000_000
 MINUTE = 60_000_000
@@ -25,8 +26,8 @@ def shown(bounds: tuple[TimeBound, ...]) -> list[tuple[str, str, int]]:
     return [(str(bound.column), str(bound.other), bound.constant) for bound in bounds]
 
 
-def join_of(query) -> AnalyzedJoin:
-    assert isinstance(query.relation, AnalyzedJoin)
+def join_of(query) -> AnalyzedIntervalJoin:
+    assert isinstance(query.relation, AnalyzedIntervalJoin)
     return query.relation
 
 
@@ -222,7 +223,7 @@ def test_chained_joins_use_the_times_of_every_source_of_a_side(analyzed):
     )
     outer = join_of(analyzed(sql))
     assert shown(outer.bounds) == [("b.t", "c.t", 3), ("c.t", "b.t", 2)]
-    assert isinstance(outer.left, AnalyzedJoin)
+    assert isinstance(outer.left, AnalyzedIntervalJoin)
     assert shown(outer.left.bounds) == [("a.t", "b.t", 0), ("b.t", "a.t", 0)]
 
 
@@ -258,7 +259,7 @@ ABCD = "".join(f"CREATE STREAM {s} (k INT, t BIGINT, WATERMARK FOR t AS t - 0);"
 def chain(analyzed, relation: str) -> list[list[tuple[str, str, int]]]:
     """The bounds of the joins of a chain, innermost first."""
     join, found = analyzed(f"{ABCD} SELECT STREAM a.k FROM {relation};").relation, []
-    while isinstance(join, AnalyzedJoin):
+    while isinstance(join, AnalyzedIntervalJoin):
         found.insert(0, shown(join.bounds))
         join = join.left
     return found
@@ -307,7 +308,7 @@ def test_a_chain_may_run_if_every_join_is_bounded_in_both_directions(joins):
         return
     join = analyze(script)[0].relation
     for _, bounds in reversed(joins):
-        assert isinstance(join, AnalyzedJoin)
+        assert isinstance(join, AnalyzedIntervalJoin)
         lowest = {(a, b): min(c for x, y, c in bounds if (x, y) == (a, b)) for a, b, _ in bounds}
         assert {(a, b): c for a, b, c in shown(join.bounds)} == lowest
         join = join.left

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedLookupJoin, AnalyzedTableJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 
 SOURCES = """\
 CREATE STREAM orders (id INT, customer_id INT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 5 SECONDS);
@@ -47,7 +49,7 @@ COMBINATIONS = [
 ]
 
 FAMILIES = {
-    ("stream", "stream"): (AnalyzedJoin, "stream"),
+    ("stream", "stream"): (AnalyzedIntervalJoin, "stream"),
     ("table", "table"): (AnalyzedTableJoin, "table"),
     ("stream", "table"): (AnalyzedLookupJoin, "stream"),
     ("table", "stream"): (AnalyzedLookupJoin, "stream"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.explanation.blocks import expression_in_words
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedScan
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.plan.relation import AnalyzedScan
 
 STREAMS = (
     "CREATE STREAM l (k STRING, a INT, b INT, t BIGINT, WATERMARK FOR t AS t - 0);"
@@ -18,7 +19,7 @@ def texts(parts) -> list[str]:
     return [expression_in_words(part) for part in parts]
 
 
-def keys(join: AnalyzedJoin) -> list[tuple[str, str]]:
+def keys(join: AnalyzedIntervalJoin) -> list[tuple[str, str]]:
     return [(expression_in_words(a), expression_in_words(b)) for a, b in join.keys]
 
 

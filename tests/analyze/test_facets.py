@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.explanation.blocks import render_query
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedView
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.plan.relation import AnalyzedView
 from watersmeet.plan.words import expression_in_words
 
 PLAIN = """\
@@ -84,7 +85,7 @@ def test_what_else_is_the_key_goes_before_that_of_the_record(analyzed):
 def test_keys_of_different_formats_are_not_compared(analyzed, refused, left, right, accepted, on):
     sql = f"{record('a', left)}{record('b', right)} SELECT STREAM a_n, b_n FROM a JOIN b WITHIN 5 {on};"
     if accepted:
-        assert isinstance(analyzed(sql).relation, AnalyzedJoin)
+        assert isinstance(analyzed(sql).relation, AnalyzedIntervalJoin)
         return
     [refusal] = refused(sql)
     assert refusal.condition == "KEY_FORMATS_DIFFER"

@@ -14,8 +14,8 @@ import pytest
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import Physical, query_as_json, render_query
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.language import read_script
-from watersmeet.plan.analyzed import AnalyzedJoin
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -44,7 +44,7 @@ def test_every_golden_text_has_its_script():
 def test_json_says_what_the_tree_says():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
-    found = query_as_json(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedJoin) else []))
+    found = query_as_json(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
     relation = json.loads(json.dumps(found))["relation"]
     assert relation["remarks"] == dict(remarks)
     assert relation["keys"] == [["o.order_id", "d.order_id"]]
@@ -93,6 +93,6 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
-    text = render_query(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedJoin) else []))
+    text = render_query(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
     assert "├─ operator    interval join" in text
     assert "├─ why         it has bounds\n   │              in both directions" in text

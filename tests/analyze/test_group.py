@@ -6,7 +6,7 @@ import pytest
 
 from watersmeet.analyze.group import MERGEABLE, RETRACTABLE
 from watersmeet.joins.group.types import FUNCTIONS, SYNONYMS, is_retractable
-from watersmeet.plan.analyzed import GROUP
+from watersmeet.plan.relation import GROUP
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\

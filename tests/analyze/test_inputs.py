@@ -6,7 +6,7 @@ import pytest
 
 from watersmeet.catalog import Amount
 from watersmeet.explanation.blocks import expression_in_words
-from watersmeet.plan.analyzed import AnalyzedScan
+from watersmeet.plan.relation import AnalyzedScan
 
 STREAMS = (
     "CREATE STREAM a (id INT NOT NULL, t BIGINT, u BIGINT, k STRING,"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedLateral, laterals
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.plan.relation import AnalyzedLateral, laterals
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
@@ -61,7 +62,7 @@ def test_the_key_is_that_of_the_row(analyzed):
 def test_a_join_may_stand_before_it(analyzed):
     sql = "SELECT STREAM x, y FROM s JOIN r WITHIN 5 ON s.n = r.id LATERAL s.xs AS x LATERAL r.ys AS y WHERE x = y;"
     query = analyzed(SOURCES + sql)
-    assert isinstance(query.relation.input.input, AnalyzedJoin)
+    assert isinstance(query.relation.input.input, AnalyzedIntervalJoin)
     assert texts(query.key) == ["s.n"]
 
 

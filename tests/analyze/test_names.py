@@ -8,7 +8,6 @@ from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import expression_in_words
-from watersmeet.plan.analyzed import aliases
 from watersmeet.plan.expressions import column
 from watersmeet.plan.nodes import Item, Query, Scan, Script
 
@@ -82,7 +81,7 @@ def test_a_join_that_shows_its_left_side_only(analyzed, kind):
     )
     assert [name for name, _ in outputs(query)] == ["id", "Name", "at", "t", "next"]
     assert query.relation.kind == kind.split()[1].lower()
-    assert aliases(query.relation) == ("l",)
+    assert query.relation.aliases == ("l",)
     query = analyzed(f"{STREAMS} SELECT STREAM * FROM l {kind} JOIN r WITHIN 5 USING (id);")
     assert [name for name, _ in outputs(query)] == ["id", "Name", "at", "t"]
 

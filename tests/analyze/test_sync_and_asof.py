@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.analyzed import AnalyzedAsofJoin, AnalyzedJoin, AnalyzedSyncJoin, TimeColumn, aliases, scans
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.plan.relation import TimeColumn, scans
 from watersmeet.plan.words import expression_in_words
 
 STREAMS = (
@@ -27,7 +30,7 @@ def test_ports_meet_at_their_event_times(analyzed):
     query = analyzed(f"{STREAMS} SELECT STREAM a.t, z.v FROM a SYNC JOIN b SYNC JOIN c AS z;")
     assert isinstance(query.relation, AnalyzedSyncJoin)
     assert query.relation.times == (TimeColumn("a", "t"), TimeColumn("b", "t"), TimeColumn("z", "t"))
-    assert (query.relation.disorder, aliases(query.relation)) == ("drop", ("a", "b", "z"))
+    assert (query.relation.disorder, query.relation.aliases) == ("drop", ("a", "b", "z"))
 
 
 def test_the_last_setting_counts(analyzed):
@@ -58,7 +61,7 @@ def test_where_stays_behind_a_sync_join(analyzed):
 
 def test_a_join_may_follow_a_sync_join(analyzed):
     query = analyzed(f"{STREAMS} SELECT STREAM a.t FROM a SYNC JOIN b JOIN c ON a.k = c.k AND a.t = c.t;")
-    assert isinstance(query.relation, AnalyzedJoin)
+    assert isinstance(query.relation, AnalyzedIntervalJoin)
     assert [scan.alias for scan in scans(query.relation)] == ["a", "b", "c"]
 
 
@@ -109,7 +112,7 @@ def test_joins_before_and_behind(analyzed):
         " LEFT JOIN b ON b.k = a.k AND b.t BETWEEN a.t AND a.t + 5"
     )
     relation = analyzed(f"{STREAMS} SELECT STREAM a.k FROM a {text};").relation
-    assert isinstance(relation, AnalyzedJoin)
+    assert isinstance(relation, AnalyzedIntervalJoin)
     assert isinstance(relation.left, AnalyzedAsofJoin)
     assert relation.left.left_time == TimeColumn("c", "t")
 

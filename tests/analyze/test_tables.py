@@ -6,7 +6,9 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.duration import HOUR, MINUTE
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedLookupJoin, AnalyzedTableJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\
@@ -163,7 +165,7 @@ def test_what_only_spark_evaluates_across_the_sides(analyzed, refused, join, is_
 def test_a_join_of_streams_looks_a_table_up(analyzed):
     chain = "o JOIN d WITHIN 5 ON o.id = d.order_id LEFT JOIN c ON c.id = o.customer_id"
     query = analyzed(f"{SOURCES} SELECT c.name FROM {chain};")
-    assert [type(query.relation), type(query.relation.left)] == [AnalyzedLookupJoin, AnalyzedJoin]
+    assert [type(query.relation), type(query.relation.left)] == [AnalyzedLookupJoin, AnalyzedIntervalJoin]
     assert (query.result, query.warnings) == ("stream", ())
 
 

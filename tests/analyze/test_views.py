@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.analyzed import AnalyzedScan, AnalyzedSyncJoin, AnalyzedTableJoin, AnalyzedView, scans
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.plan.relation import AnalyzedScan, AnalyzedView, scans
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\

@@ -7,7 +7,7 @@ import pytest
 from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedLimit, AnalyzedWindowJoin, punctuation
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedLimit, AnalyzedWindowJoin, punctuation
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, Window
 from watersmeet.plan.words import expression_in_words
 
@@ -69,7 +69,7 @@ def test_pads_are_those_of_the_padded_side(analyzed):
     join = joined(
         analyzed, f"l {C5} LEFT JOIN r {C5} ON l.k = r.k PAD RIGHT WITH (K -1, v NULL, at current_timestamp())"
     )
-    left, right = join.pads
+    left, right = join.paddings
     assert left == "nulls"
     assert not isinstance(right, str)
     assert [name for name, _ in right] == ["k", "v", "at"]

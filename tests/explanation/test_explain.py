@@ -16,7 +16,7 @@ from watersmeet.explanation.physical import as_json, render, topology_of
 from watersmeet.explanation.topology import Topology
 from watersmeet.language import read_script
 from watersmeet.physical import plan_query
-from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedQuery
 
 GOLDEN = Path(__file__).parent / "golden"
 STREAMS = """

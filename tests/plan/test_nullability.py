@@ -6,22 +6,22 @@ import pytest
 
 from watersmeet.analyze import analyze
 from watersmeet.catalog import Field, Source
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.language import read_script
-from watersmeet.plan.analyzed import (
-    GROUP,
-    AnalyzedGroup,
-    AnalyzedLateral,
-    AnalyzedLookupJoin,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedTableJoin,
-    AnalyzedView,
-    Output,
-)
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import JoinKind
 from watersmeet.plan.nullability import nullable
+from watersmeet.plan.relation import (
+    GROUP,
+    AnalyzedGroup,
+    AnalyzedLateral,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+    Output,
+)
 
 STREAMS = """
 CREATE STREAM l (id BIGINT NOT NULL, v STRING, t BIGINT NOT NULL, WATERMARK FOR t AS t - 0);

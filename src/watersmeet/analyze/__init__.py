@@ -27,8 +27,8 @@ from watersmeet.analyze.table_sinks import check_table_sinks
 from watersmeet.analyze.views import check_view, seen, told_apart
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.nodes import Query, Script, View
+from watersmeet.plan.relation import AnalyzedQuery
 
 __all__ = ["CHECKS", "PASSES", "Inputs", "analyze"]
 

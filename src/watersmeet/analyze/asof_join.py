@@ -15,17 +15,11 @@ from watersmeet.analyze.unbounded import unmarked, watermark_hint
 from watersmeet.analyze.values import check_values, declared_values
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedJoin,
-    AnalyzedLeaf,
-    AnalyzedRelation,
-    Direction,
-    aliases,
-    scans,
-)
+from watersmeet.families.asof.relation import AnalyzedAsofJoin, Direction
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
 from watersmeet.plan.nodes import AsofJoin, JoinKind
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, scans
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 _NEAREST = re.compile(r"nearest\s*\(\s*\?\s*,\s*\?\s*\)", re.IGNORECASE)
@@ -52,7 +46,7 @@ def asof_join(
     refusals += [found] if isinstance(found, Refusal) else []
     if not isinstance(found, _Match):
         # Whatever else is wrong with its condition is still found.
-        return AnalyzedJoin(left, right, join.kind, (), (), residual=parts, span=join.span), refusals
+        return AnalyzedIntervalJoin(left, right, join.kind, residual=parts, span=join.span), refusals
     refusals += _check_times(draft, join, left, right, found)
     return AnalyzedAsofJoin(
         left,
@@ -205,7 +199,7 @@ def _wrong(
 
 
 def _names(draft: Draft, left: AnalyzedRelation, right: AnalyzedLeaf) -> dict[str, str]:
-    return {"left": draft.names_of(aliases(left)), "right": draft.name_of(right.alias)}
+    return {"left": draft.names_of(left.aliases), "right": draft.name_of(right.alias)}
 
 
 def _kind(kind: JoinKind) -> str:

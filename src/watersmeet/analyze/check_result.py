@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import Warned, kind_of, leaves
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import ResultKind
+from watersmeet.plan.relation import Warned, leaves
 from watersmeet.plan.words import expression_in_words
 
 
@@ -31,7 +31,7 @@ def check_result(draft: Draft) -> Draft:
 def _given(draft: Draft) -> ResultKind:
     if draft.group is not None:
         return "table"
-    return "stream" if draft.relation is None else kind_of(draft.relation)
+    return "stream" if draft.relation is None else draft.relation.result
 
 
 def _check_stream(draft: Draft) -> Iterator[Refusal]:

@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator
 
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedRelation, AnalyzedScan, AnalyzedView, aliases, kind_of, leaves
 from watersmeet.plan.expressions import Reference
 from watersmeet.plan.nodes import LEFT_ONLY, Join, Relation, Scan
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, leaves
 from watersmeet.plan.words import expression_in_words, kind_in_words, word
 
 
@@ -27,7 +27,7 @@ def check_kinds(draft: Draft, join: Join, left: AnalyzedRelation, right: Analyze
     if not all(leaf.source.fields for side in (left, right) for leaf in leaves(side)):
         # A source that nobody declared may be either.
         return
-    kinds = (kind_of(left), kind_of(right))
+    kinds = (left.result, right.result)
     if kinds != ("table", "table") and join.kind in LEFT_ONLY:
         yield _left_only(draft, join, left, right)
     elif kinds == ("stream", "table") and join.kind in ("right", "full"):
@@ -45,7 +45,7 @@ def _names(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRela
 
 
 def _name(draft: Draft, side: AnalyzedRelation) -> str:
-    return draft.names_of(aliases(side))
+    return draft.names_of(side.aliases)
 
 
 def _preserves_table(
@@ -96,7 +96,7 @@ def _written(side: Relation) -> str | None:
 
 def _within(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
     assert join.within is not None, "only a join with WITHIN is refused for it"
-    tables = [_name(draft, side) for side in (left, right) if kind_of(side) == "table"]
+    tables = [_name(draft, side) for side in (left, right) if side.result == "table"]
     return draft.refusal(
         "INCOMPATIBLE_JOIN",
         join.within.span,
@@ -109,9 +109,9 @@ def _within(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRel
 
 def _left_only(draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> Refusal:
     one, other = _name(draft, left), _name(draft, right)
-    what = f"A {kind_in_words(join.kind)} JOIN of the {kind_of(left)} {one} with the {kind_of(right)} {other}"
-    if kind_of(left) == "table":
-        column = next((word(ref.name) for ref in _references(join) if ref.source in aliases(right)), "id")
+    what = f"A {kind_in_words(join.kind)} JOIN of the {left.result} {one} with the {right.result} {other}"
+    if left.result == "table":
+        column = next((word(ref.name) for ref in _references(join) if ref.source in right.aliases), "id")
         rows = f"SELECT TABLE {column}, count(*) AS n FROM {other} GROUP BY {column}"
         hint = f"make a table of {other} first, for example `CREATE VIEW {other}_seen AS {rows}`, and join with that."
     elif join.kind == "semi":
@@ -128,6 +128,6 @@ def _references(join: Join) -> Iterable[Reference]:
 def _column(side: AnalyzedRelation) -> str:
     """A column of a table that is NULL only where there is no row."""
     if not isinstance(side, AnalyzedScan | AnalyzedView):
-        return f"{word(aliases(side)[0])}.key"
+        return f"{word(side.aliases[0])}.key"
     names = (*side.source.primary_key, *(field.name for field in side.source.fields))
     return f"{word(side.alias)}.{word(names[0])}"

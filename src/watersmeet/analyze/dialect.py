@@ -19,9 +19,9 @@ from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.split_condition import key_of
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import Warned
 from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts
 from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, SyncJoin
+from watersmeet.plan.relation import Warned
 from watersmeet.plan.words import expression_in_words
 
 DIALECT = "watersmeet.dialect"

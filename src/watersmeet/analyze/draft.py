@@ -11,19 +11,10 @@ from watersmeet.analyze.scope import Scope
 from watersmeet.analyze.stored_key import stored_key
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedGroup,
-    AnalyzedJoin,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    Output,
-    Warned,
-    aliases,
-    kind_of,
-)
-from watersmeet.plan.analyzed import inputs as inputs_of
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Script
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedQuery, AnalyzedRelation, Output, Warned
 
 Inputs = Literal["streams", "batches"]
 """``streams``: rows keep coming, so state must be bounded. ``batches``: all rows are there, times need no watermark."""
@@ -87,7 +78,7 @@ class Draft:
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
         unmatched = [self._sink(name) or name for name in (query.unmatched_left_into, query.unmatched_right_into)]
         ports = tuple(self._sink(name) or name for name, _ in query.ports_into)
-        result = "table" if self.group is not None else query.result or kind_of(self.relation)
+        result = "table" if self.group is not None else query.result or self.relation.result
         finished = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
             (unmatched[0], unmatched[1]), ports, result, self.group,
@@ -106,11 +97,11 @@ class Draft:
 
 def _is_bounded(relation: AnalyzedRelation) -> bool:
     """Windows, equal times and versions bound the state by themselves; an interval join needs its bounds."""
-    if isinstance(relation, AnalyzedJoin):
+    if isinstance(relation, AnalyzedIntervalJoin):
         bounded = {bound.column.alias for bound in relation.bounds}
-        if not all(bounded.intersection(aliases(side)) for side in (relation.left, relation.right)):
+        if not all(bounded.intersection(side.aliases) for side in (relation.left, relation.right)):
             return False
-    return all(_is_bounded(side) for side in inputs_of(relation))
+    return all(_is_bounded(side) for side in relation.inputs)
 
 
 def listed(names: Iterable[str], word: str = "and") -> str:

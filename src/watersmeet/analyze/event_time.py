@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedJoin,
-    AnalyzedLookupJoin,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
-    AnalyzedView,
-    AnalyzedWindowJoin,
-    TimeColumn,
-    inputs,
-)
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, Scan
+from watersmeet.plan.nodes import Scan
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 from watersmeet.type_names import BY_NAME, Family, family_of
 
 
@@ -93,23 +81,15 @@ def marked(source: Source, scan: Scan) -> Source:
 
 
 def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:
-    """The watermarked columns that a relation shows, from left to right.
-
-    A window join knows nothing of time, and the versions that an as-of join shows come in no order.
-    """
-    match relation:
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
-            return times_of(relation.alias, relation.source)
-        case AnalyzedWindowJoin() | AnalyzedTableJoin():
-            return ()
-        case AnalyzedAsofJoin():
-            return event_times(relation.left)
-        case AnalyzedLookupJoin():
-            return event_times(relation.stream)
-        case AnalyzedJoin() if relation.kind in LEFT_ONLY:
-            return event_times(relation.left)
-        case _:
-            return tuple(time for side in inputs(relation) for time in event_times(side))
+    """The watermarked columns that a relation shows, from left to right."""
+    if isinstance(relation, AnalyzedLeaf):
+        return times_of(relation.alias, relation.source)
+    return tuple(
+        time
+        for port, side in enumerate(relation.inputs)
+        if not isinstance(relation, AnalyzedJoin) or relation.shows_times(port)
+        for time in event_times(side)
+    )
 
 
 def times_of(alias: str, source: Source) -> tuple[EventTime, ...]:

@@ -11,9 +11,9 @@ from watersmeet.analyze.scope import KEY, VALUE, Shown, show
 from watersmeet.analyze.sink_columns import assigned
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.analyzed import Output
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Star, leaves
+from watersmeet.plan.relation import Output
 from watersmeet.plan.words import expression_in_words, word
 
 

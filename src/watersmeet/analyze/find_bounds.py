@@ -26,8 +26,10 @@ from watersmeet.analyze.views import placed
 from watersmeet.analyze.window_join import window_join
 from watersmeet.catalog import Amount, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedJoin,
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union, leaves
+from watersmeet.plan.relation import (
     AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedRelation,
@@ -35,13 +37,8 @@ from watersmeet.plan.analyzed import (
     AnalyzedView,
     TimeBound,
     Warned,
-    aliases,
-    inputs,
-    kind_of,
 )
-from watersmeet.plan.analyzed import leaves as leaves_of
-from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union, leaves
+from watersmeet.plan.relation import leaves as leaves_of
 
 
 def find_bounds(draft: Draft) -> Draft:
@@ -92,19 +89,19 @@ def _join(
     draft: Draft, join: Join, left: AnalyzedRelation, right: AnalyzedRelation
 ) -> tuple[AnalyzedRelation, list[Refusal]]:
     """A join without windows: what its sides are says which family it is of."""
-    if "table" in (kind_of(left), kind_of(right)):
+    if "table" in (left.result, right.result):
         return table_join(draft, join, left, right)
     return _bound(draft, join, _unbound(join, left, right))
 
 
-def _unbound(join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> AnalyzedJoin:
-    return AnalyzedJoin(left, right, join.kind, (), (), span=join.span)
+def _unbound(join: Join, left: AnalyzedRelation, right: AnalyzedRelation) -> AnalyzedIntervalJoin:
+    return AnalyzedIntervalJoin(left, right, join.kind, span=join.span)
 
 
 def _table_on_the_left(draft: Draft, join: AsofJoin, left: AnalyzedRelation) -> list[Refusal]:
-    if kind_of(left) == "stream":
+    if left.result == "stream":
         return []
-    what = f"An as-of join of the table {draft.names_of(aliases(left))}"
+    what = f"An as-of join of the table {draft.names_of(left.aliases)}"
     hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
     return [draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)]
 
@@ -141,7 +138,7 @@ def _scan(draft: Draft, leaf: Scan | Union) -> AnalyzedLeaf:
     return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
 
 
-def _bound(draft: Draft, join: Join, joined: AnalyzedJoin) -> tuple[AnalyzedJoin, list[Refusal]]:
+def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> tuple[AnalyzedIntervalJoin, list[Refusal]]:
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
     left, right = event_times(joined.left), event_times(joined.right)
     found = [(part, _in_part(draft, part, left, right)) for part in parts]
@@ -158,7 +155,7 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedJoin) -> tuple[AnalyzedJoin
     return joined, refusals
 
 
-def _is_sound(joined: AnalyzedJoin) -> bool:
+def _is_sound(joined: AnalyzedIntervalJoin) -> bool:
     """True if nothing under the join has been refused that would make a missing bound a mere consequence."""
     found = leaves_of(joined)
     names = {leaf.alias.lower() for leaf in found}
@@ -224,9 +221,9 @@ def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[T
 def _never_met(draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
     if isinstance(relation, AnalyzedView):
         return
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _never_met(draft, side)
-    if not isinstance(relation, AnalyzedJoin):
+    if not isinstance(relation, AnalyzedIntervalJoin):
         return
     for i, one in enumerate(relation.bounds):
         for other in relation.bounds[i + 1 :]:

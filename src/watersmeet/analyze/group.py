@@ -17,9 +17,9 @@ from watersmeet.analyze.result_key import grouped
 from watersmeet.analyze.scope import splice
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedGroup, Output, kind_of
 from watersmeet.plan.expressions import Expr, Reference, aggregates_in
 from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union
+from watersmeet.plan.relation import AnalyzedGroup, Output
 
 MERGEABLE = frozenset({
     "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any", "bit_and",
@@ -116,7 +116,7 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
     elif name not in MERGEABLE:
         what = f"The aggregate {name}()"
         hint = "use count, sum, avg, min, max or another that needs no list of values."
-    elif draft.relation is not None and kind_of(draft.relation) == "table" and name not in RETRACTABLE:
+    elif draft.relation is not None and draft.relation.result == "table" and name not in RETRACTABLE:
         what = f"{name}() over a table, whose rows are taken back,"
         hint = "use count, sum, avg or a deviation: only from these can a row be taken back."
     else:

@@ -6,20 +6,13 @@ from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
-    AnalyzedLookupJoin,
+    AnalyzedLeaf,
     AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
-    AnalyzedView,
-    AnalyzedWindowJoin,
 )
-from watersmeet.plan.expressions import Expr, conjuncts
 
 
 def move_filters(draft: Draft) -> Draft:
@@ -39,32 +32,23 @@ def move_filters(draft: Draft) -> Draft:
 
 def _free(relation: AnalyzedRelation) -> frozenset[str]:
     """The aliases whose rows may be dropped before the joins."""
-    match relation:
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
-            return frozenset({relation.alias})
-        case AnalyzedLateral():
-            return _free(relation.input) | {relation.alias}
-        case AnalyzedWindowJoin() | AnalyzedSyncJoin():
-            return frozenset()
-        case AnalyzedAsofJoin():
-            return _free(relation.left)
-        case AnalyzedJoin() | AnalyzedLookupJoin() | AnalyzedTableJoin():
-            left = _free(relation.left) if relation.kind not in ("right", "full") else frozenset[str]()
-            right = _free(relation.right) if relation.kind not in ("left", "full") else frozenset[str]()
-            return left | right
+    if isinstance(relation, AnalyzedLeaf):
+        return frozenset({relation.alias})
+    if isinstance(relation, AnalyzedLateral):
+        return _free(relation.input) | {relation.alias}
+    return frozenset(
+        alias
+        for port, side in enumerate(relation.inputs)
+        if isinstance(relation, AnalyzedJoin) and relation.lets_filter_through(port)
+        for alias in _free(side)
+    )
 
 
 def _filtered(relation: AnalyzedRelation, filters: tuple[Expr, ...]) -> AnalyzedRelation:
-    match relation:
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
-            own = tuple(part for part in filters if relation.alias in part.sources)
-            return replace(relation, filters=(*relation.filters, *own))
-        case AnalyzedLateral():
-            own = tuple(part for part in filters if relation.alias in part.sources)
-            return replace(relation, input=_filtered(relation.input, filters), filters=own)
-        case AnalyzedWindowJoin() | AnalyzedSyncJoin():
-            return relation
-        case AnalyzedAsofJoin():
-            return replace(relation, left=_filtered(relation.left, filters))
-        case AnalyzedJoin() | AnalyzedLookupJoin() | AnalyzedTableJoin():
-            return replace(relation, left=_filtered(relation.left, filters), right=_filtered(relation.right, filters))
+    """The relation with each filter at what has its alias."""
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
+        own = tuple(part for part in filters if relation.alias in part.sources)
+        relation = replace(relation, filters=(*relation.filters, *own))
+    if isinstance(relation, AnalyzedLeaf):
+        return relation
+    return relation.with_inputs([_filtered(side, filters) for side in relation.inputs])

@@ -13,7 +13,7 @@ from watersmeet.analyze.relation_names import named_relation
 from watersmeet.analyze.scope import Miss, Scope, shown_further
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.analyzed import PUNCTUATION, punctuation
+from watersmeet.families.window.relation import PUNCTUATION, punctuation
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, Scan, Star, SyncJoin, Union, laterals, leaves
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.analyze.scope import KEY, show
-from watersmeet.plan.analyzed import (
+from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.relation import (
     GROUP,
     AnalyzedJoin,
     AnalyzedLateral,
-    AnalyzedLookupJoin,
+    AnalyzedLeaf,
     AnalyzedQuery,
     AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
-    AnalyzedView,
 )
-from watersmeet.plan.expressions import Expr, Reference
 
 
 def result_key(query: AnalyzedQuery, group_by: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -41,20 +36,12 @@ def grouped(name: str) -> Expr:
 
 def key_of(relation: AnalyzedRelation) -> tuple[Expr, ...]:
     """The key of the rows of a relation: that of its last join, or of its only source."""
-    match relation:
-        case AnalyzedLateral():
-            return key_of(relation.input)
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
-            found = show(relation.alias, relation.source, KEY)
-            return () if found is None else (_plain(found.expr),)
-        case AnalyzedSyncJoin():
-            return ()
-        case AnalyzedJoin() | AnalyzedTableJoin() | AnalyzedLookupJoin() if relation.kind in ("right", "full"):
-            if relation.kind == "right":
-                return tuple(right for _, right in relation.keys)
-            return tuple(Expr("call", pair, text="coalesce") for pair in relation.keys)
-        case _:
-            return tuple(left for left, _ in relation.keys)
+    if isinstance(relation, AnalyzedLateral):
+        return key_of(relation.input)
+    if isinstance(relation, AnalyzedLeaf):
+        found = show(relation.alias, relation.source, KEY)
+        return () if found is None else (_plain(found.expr),)
+    return relation.result_key if isinstance(relation, AnalyzedJoin) else ()
 
 
 def _plain(expr: Expr) -> Expr:

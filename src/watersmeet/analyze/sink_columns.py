@@ -9,8 +9,8 @@ from watersmeet.analyze.column_types import is_same, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.catalog import Field, Sink, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.analyzed import Output
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import Output
 from watersmeet.plan.words import expression_in_words
 
 Selected = tuple[Output, Span]

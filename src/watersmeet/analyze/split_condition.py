@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 from watersmeet.analyze.asof_join import check_versions
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedJoin,
-    AnalyzedLateral,
-    AnalyzedLookupJoin,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
-    AnalyzedView,
-    AnalyzedWindowJoin,
-    Warned,
-    aliases,
-    inputs,
-)
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
+from watersmeet.plan.relation import (
+    AnalyzedLeaf,
+    AnalyzedRelation,
+    AnalyzedView,
+    ConditionalJoin,
+    Warned,
+)
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 EVALUATED = frozenset({"and", "or", "not", "is_null", "negate"}) | COMPARISONS | ARITHMETIC
 """What can be evaluated across the sides while rows meet. Whatever is over one side, Spark evaluates before."""
 
 _SPLIT_HINT = "compare an expression over one side with an expression over the other, or {}."
-
-Conditional = AnalyzedJoin | AnalyzedWindowJoin | AnalyzedAsofJoin | AnalyzedLookupJoin | AnalyzedTableJoin
-"""The joins that have a condition."""
-
-_T = TypeVar("_T", AnalyzedJoin, AnalyzedWindowJoin, AnalyzedAsofJoin, AnalyzedLookupJoin, AnalyzedTableJoin)
 
 
 def split_condition(draft: Draft) -> Draft:
@@ -52,25 +41,14 @@ def split_condition(draft: Draft) -> Draft:
 
 
 def _split(relation: AnalyzedRelation) -> AnalyzedRelation:
-    match relation:
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion() | AnalyzedSyncJoin():
-            return relation
-        case AnalyzedLateral():
-            return replace(relation, input=_split(relation.input))
-        case AnalyzedWindowJoin():
-            return _taken_apart(relation)
-        case AnalyzedAsofJoin():
-            return _taken_apart(replace(relation, left=_split(relation.left)))
-        case AnalyzedJoin():
-            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
-        case AnalyzedLookupJoin():
-            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
-        case AnalyzedTableJoin():
-            return _taken_apart(replace(relation, left=_split(relation.left), right=_split(relation.right)))
+    if isinstance(relation, AnalyzedLeaf):
+        return relation
+    relation = relation.with_inputs([_split(side) for side in relation.inputs])
+    return _taken_apart(relation) if isinstance(relation, ConditionalJoin) else relation
 
 
-def _taken_apart(relation: _T) -> _T:
-    left, right = frozenset(aliases(relation.left)), frozenset(aliases(relation.right))
+def _taken_apart(relation: ConditionalJoin) -> ConditionalJoin:
+    left, right = frozenset(relation.left.aliases), frozenset(relation.right.aliases)
     keys, left_only, right_only = list(relation.keys), list[Expr](), list[Expr]()
     residual = list[Expr]()
     for part in relation.residual:
@@ -118,17 +96,17 @@ def key_of(part: Expr, left: frozenset[str], right: frozenset[str]) -> tuple[Exp
     return None
 
 
-def _joins(relation: AnalyzedRelation) -> Iterator[Conditional]:
+def _joins(relation: AnalyzedRelation) -> Iterator[ConditionalJoin]:
     if isinstance(relation, AnalyzedView):
         # Its conditions were looked at when it was declared.
         return
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _joins(side)
-    if isinstance(relation, Conditional):
+    if isinstance(relation, ConditionalJoin):
         yield relation
 
 
-def _check_residual(draft: Draft, join: Conditional) -> Iterator[Refusal]:
+def _check_residual(draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
     if isinstance(join, AnalyzedAsofJoin):
         yield from check_versions(draft, join)
         return
@@ -136,7 +114,7 @@ def _check_residual(draft: Draft, join: Conditional) -> Iterator[Refusal]:
     if join.kind == "inner" and not is_counted:
         # Spark evaluates it on the joined rows: whether a pair meets decides nothing else.
         return
-    left, right = aliases(join.left), aliases(join.right)
+    left, right = join.left.aliases, join.right.aliases
     for part in join.residual:
         for expr in _not_evaluated(part, frozenset(left), frozenset(right)):
             place = expr.span if expr.span.end else part.span
@@ -165,22 +143,22 @@ def _not_evaluated(expr: Expr, left: frozenset[str], right: frozenset[str]) -> I
         yield from _not_evaluated(arg, left, right)
 
 
-def _check_keys(draft: Draft, join: Conditional) -> Iterator[Warned]:
+def _check_keys(draft: Draft, join: ConditionalJoin) -> Iterator[Warned]:
     if not join.keys and not isinstance(join, AnalyzedAsofJoin):
-        left, right = (draft.names_of(aliases(side)) for side in (join.left, join.right))
+        left, right = (draft.names_of(side.aliases) for side in (join.left, join.right))
         message = f"No equality joins {left} with {right}, so every {_reach(draft, join)}."
         yield Warned(message, join.span)
 
 
-def _reach(draft: Draft, join: AnalyzedJoin | AnalyzedWindowJoin | AnalyzedLookupJoin | AnalyzedTableJoin) -> str:
+def _reach(draft: Draft, join: ConditionalJoin) -> str:
     """How much each row is compared with where no key tells."""
     match join:
-        case AnalyzedJoin():
-            return "row is compared with all within its bounds"
         case AnalyzedWindowJoin():
             return "row is compared with the whole window of the other side"
         case AnalyzedLookupJoin():
             table = join.left if join.table == "left" else join.right
-            return f"row of the stream is compared with the whole table {draft.names_of(aliases(table))}"
+            return f"row of the stream is compared with the whole table {draft.names_of(table.aliases)}"
         case AnalyzedTableJoin():
             return "change is compared with the whole table of the other side (block-nested)"
+        case _:
+            return "row is compared with all within its bounds"

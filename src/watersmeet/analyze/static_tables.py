@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedLookupJoin, AnalyzedRelation, AnalyzedScan, inputs
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan
 
 
 def check_static_tables(draft: Draft) -> Draft:
@@ -22,5 +23,5 @@ def _check(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
     if isinstance(relation, AnalyzedLookupJoin) and relation.is_static:
         yield from _check(draft, relation.stream)
         return
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _check(draft, side)

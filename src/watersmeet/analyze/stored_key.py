@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from watersmeet.analyze.scope import KEY
-from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Store
+from watersmeet.plan.relation import AnalyzedQuery
 
 JSON = "json"
 
@@ -22,7 +22,7 @@ def stored_key(query: AnalyzedQuery, store: Store | None) -> AnalyzedQuery:
     """The query with its key in the format that it is stored in, ``_key`` among its columns too.
 
     >>> from watersmeet.catalog import Source
-    >>> from watersmeet.plan.analyzed import AnalyzedScan
+    >>> from watersmeet.plan.relation import AnalyzedScan
     >>> from watersmeet.plan.expressions import column
     >>> query = AnalyzedQuery(AnalyzedScan("a", Source("a", ())), (), key=(column(("id",)),))
     >>> stored_key(query, Store("long")).key[0].sql(lambda ref: ".".join(ref.parts))

@@ -9,8 +9,9 @@ from watersmeet.analyze.event_time import event_times, is_sound
 from watersmeet.analyze.time_units import check_families
 from watersmeet.analyze.unbounded import watermark_hint
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import AnalyzedLeaf, AnalyzedSyncJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
 from watersmeet.plan.nodes import SyncJoin
+from watersmeet.plan.relation import AnalyzedLeaf
 
 DISORDER = "watersmeet.sync.disorder"
 

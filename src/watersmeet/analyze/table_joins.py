@@ -11,23 +11,15 @@ from watersmeet.analyze.meaning import is_resolved
 from watersmeet.catalog import Source
 from watersmeet.duration import HOUR, parse_duration
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedJoin,
-    AnalyzedLookupJoin,
-    AnalyzedRelation,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedView,
-    AnalyzedWindowJoin,
-    LateTable,
-    Warned,
-    aliases,
-    inputs,
-    kind_of,
-)
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin, LateTable
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import Join, Lateral, Relation, ResultKind, Scan
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedView, Warned
 
 LATE = "watersmeet.table.late"
 RETENTION = "watersmeet.table.retention"
@@ -44,7 +36,7 @@ def table_join(
     """The join of two sides of which at least one is a table, its condition still in one piece."""
     refusals = list(check_kinds(draft, join, left, right))
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
-    if kind_of(left) == kind_of(right):
+    if left.result == right.result:
         is_merge = join.operator == "merge"
         joined = AnalyzedTableJoin(left, right, join.kind, residual=parts, is_merge=is_merge, span=join.span)
         return joined, refusals
@@ -90,7 +82,7 @@ def _lookup(
         right,
         join.kind,
         residual=parts,
-        table="left" if kind_of(left) == "table" else "right",
+        table="left" if left.result == "table" else "right",
         late_table=said.late_table,
         retention=said.retention,
         waiting=said.waiting,
@@ -131,11 +123,11 @@ def check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusa
 def shown_too_late(draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
     """Rows that a lookup shows once more, behind the watermark that a join above it goes by."""
     for join in _joins(relation):
-        if not isinstance(join, AnalyzedJoin | AnalyzedAsofJoin):
+        if not isinstance(join, AnalyzedIntervalJoin | AnalyzedAsofJoin):
             continue
-        for below in (found for side in inputs(join) for found in _joins(side)):
+        for below in (found for side in join.inputs for found in _joins(side)):
             if isinstance(below, AnalyzedLookupJoin) and below.late_table == "reemit":
-                names = draft.names_of(aliases(below))
+                names = draft.names_of(below.aliases)
                 message = (
                     f"A row of the join of {names} that is shown once more, when its table row has come, may be too "
                     f"late for the next join and is dropped there; `SET {LATE} = ignore` shows each row once."
@@ -144,13 +136,13 @@ def shown_too_late(draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]
 
 
 _WITH_TABLES = (AnalyzedLookupJoin, AnalyzedTableJoin)
-_JOINS = (AnalyzedJoin, AnalyzedWindowJoin, AnalyzedSyncJoin, AnalyzedAsofJoin, *_WITH_TABLES)
+_JOINS = (AnalyzedIntervalJoin, AnalyzedWindowJoin, AnalyzedSyncJoin, AnalyzedAsofJoin, *_WITH_TABLES)
 
 
 def _joins(relation: AnalyzedRelation) -> Iterator[AnalyzedRelation]:
     if isinstance(relation, AnalyzedView):
         return
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _joins(side)
     if isinstance(relation, _JOINS):
         yield relation

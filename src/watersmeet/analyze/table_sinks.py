@@ -13,17 +13,10 @@ from typing import Literal, cast, get_args
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    GROUP,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedTableJoin,
-    AnalyzedView,
-    kind_of,
-)
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY
+from watersmeet.plan.relation import GROUP, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, AnalyzedView
 
 Changes = Literal["log", "snapshot", "upsert"]
 """How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
@@ -140,7 +133,7 @@ def _ways_out(sink: Sink, asked: TableSink) -> str:
 
 
 def _is_stream(draft: Draft) -> bool:
-    given = "stream" if draft.relation is None else kind_of(draft.relation)
+    given = "stream" if draft.relation is None else draft.relation.result
     return draft.group is None and (draft.query.result or given) == "stream"
 
 
@@ -164,7 +157,7 @@ def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
     """
     if query.group is not None:
         return _named(query, [(GROUP, by.name) for by in query.group.by])
-    if kind_of(query.relation) == "stream":
+    if query.relation.result == "stream":
         return key_columns(query)
     key = row_key(query.relation)
     return None if key is None else _named(query, key)

@@ -10,26 +10,25 @@ from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, family_of
 from watersmeet.catalog import NOWHERE, Field, Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedJoin,
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Join
+from watersmeet.plan.relation import (
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedLookupJoin,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedView,
     TimeColumn,
-    aliases,
 )
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Join
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
 """Why a direction has no bound: nothing compares the times, or what compares them is no bound."""
 
 
-def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
+def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The sources of both sides that lack a watermark, where nothing has asked them for one before."""
     if draft.inputs == "batches" and join.within is None:
         # A bound in ON would have named the event time; WITHIN leaves open which column it is.
@@ -60,7 +59,7 @@ def unmarked(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
             return ()
 
 
-def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refusal]:
+def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The sides of which WITHIN cannot tell the event time."""
     if join.within is None:
         return []
@@ -69,7 +68,7 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refus
         draft.refusal(
             "WITHIN_NEEDS_ONE_TIME",
             join.within.span,
-            side=("the join of " if len(aliases(side)) > 1 else "") + draft.names_of(aliases(side)),
+            side=("the join of " if len(side.aliases) > 1 else "") + draft.names_of(side.aliases),
             columns=listed([str(time) for time in times]),
             example=_between(left[0], right[0]),
         )
@@ -78,9 +77,9 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedJoin) -> list[Refus
     ]
 
 
-def unbounded(draft: Draft, joined: AnalyzedJoin) -> list[Refusal]:
+def unbounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The refusal of a join that lacks a bound in one direction or both."""
-    left, right = aliases(joined.left), aliases(joined.right)
+    left, right = joined.left.aliases, joined.right.aliases
     bounded = {bound.column.alias for bound in joined.bounds}
     kept = [side for side in (left, right) if not bounded.intersection(side)]
     if not kept:
@@ -98,12 +97,12 @@ def unbounded(draft: Draft, joined: AnalyzedJoin) -> list[Refusal]:
     ]
 
 
-def _names(draft: Draft, joined: AnalyzedJoin) -> dict[str, str]:
-    left, right = (draft.names_of(aliases(side)) for side in (joined.left, joined.right))
+def _names(draft: Draft, joined: AnalyzedIntervalJoin) -> dict[str, str]:
+    left, right = (draft.names_of(side.aliases) for side in (joined.left, joined.right))
     return {"kind": kind_in_words(joined.kind), "left": left, "right": right}
 
 
-def _cause(joined: AnalyzedJoin) -> tuple[Cause, Expr | None]:
+def _cause(joined: AnalyzedIntervalJoin) -> tuple[Cause, Expr | None]:
     left, right = ({t.column for t in event_times(side)} for side in (joined.left, joined.right))
     for part in joined.residual:
         columns = {(ref.source, ref.name) for ref in part.references}
@@ -129,7 +128,7 @@ def _inside(expr: Expr) -> Iterator[Expr]:
         yield from _inside(arg)
 
 
-def _label(joined: AnalyzedJoin, cause: Cause, part: Expr | None, *, is_left: bool) -> str:
+def _label(joined: AnalyzedIntervalJoin, cause: Cause, part: Expr | None, *, is_left: bool) -> str:
     left, right = _spoken(joined.left), _spoken(joined.right)
     match cause:
         case "nothing":
@@ -150,7 +149,7 @@ def _label(joined: AnalyzedJoin, cause: Cause, part: Expr | None, *, is_left: bo
             return f"IS NOT DISTINCT FROM lets rows without {left} and {right} meet at any time"
 
 
-def _hint(joined: AnalyzedJoin, cause: Cause, *, is_left: bool, is_both: bool) -> str:
+def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both: bool) -> str:
     pair = _pair(joined)
     if pair is None:
         return "add a bound on the event times, for example `WITHIN 5 MINUTES`."
@@ -174,7 +173,7 @@ def _hint(joined: AnalyzedJoin, cause: Cause, *, is_left: bool, is_both: bool) -
             return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
 
 
-def _pair(joined: AnalyzedJoin) -> tuple[EventTime, EventTime] | None:
+def _pair(joined: AnalyzedIntervalJoin) -> tuple[EventTime, EventTime] | None:
     """The times that a bound would most likely compare: those of the bound there is, else two of one family."""
     bounded = {column for bound in joined.bounds for column in (bound.column, bound.other)}
     pairs = [(a, b) for a in event_times(joined.left) for b in event_times(joined.right)]
@@ -184,7 +183,7 @@ def _pair(joined: AnalyzedJoin) -> tuple[EventTime, EventTime] | None:
 
 def _spoken(side: AnalyzedRelation) -> str:
     times = event_times(side)
-    return listed([str(time) for time in times] or aliases(side), "or")
+    return listed([str(time) for time in times] or side.aliases, "or")
 
 
 def _minutes(time: EventTime) -> str:

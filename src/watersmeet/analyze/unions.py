@@ -12,16 +12,9 @@ from watersmeet.analyze.scope import KEY
 from watersmeet.analyze.views import placed
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    AnalyzedLateral,
-    AnalyzedQuery,
-    AnalyzedScan,
-    AnalyzedUnion,
-    AnalyzedView,
-    kind_of,
-)
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import Scan, Union
+from watersmeet.plan.relation import AnalyzedLateral, AnalyzedQuery, AnalyzedScan, AnalyzedUnion, AnalyzedView
 
 
 def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:
@@ -107,7 +100,7 @@ def _called(scan: Scan) -> str:
 
 def _is_plain(query: AnalyzedQuery) -> bool:
     """Whether a query keeps nothing: it filters, computes and takes arrays apart."""
-    if query.group is not None or query.result != kind_of(query.relation):
+    if query.group is not None or query.result != query.relation.result:
         return False
     relation = query.relation
     while isinstance(relation, AnalyzedLateral):
@@ -132,7 +125,9 @@ def union_of(draft: Draft, union: Union) -> AnalyzedUnion:
         leaf = AnalyzedScan(alias, part) if query is None else placed(alias, part, query, given)
         assert isinstance(leaf, AnalyzedScan | AnalyzedView)
         sides.append(leaf)
-    return AnalyzedUnion(union.alias, draft.scope.sources[union.alias], tuple(sides))
+    return AnalyzedUnion(
+        union.alias, draft.scope.sources[union.alias], tuple(sides), parts=tuple(side.source for side in sides)
+    )
 
 
 def union_heartbeat(draft: Draft, union: Union) -> Expr | None:

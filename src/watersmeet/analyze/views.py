@@ -16,26 +16,24 @@ from watersmeet.analyze.scope import KEY, show
 from watersmeet.analyze.stored_key import in_one
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
+from watersmeet.plan.expressions import Reference
+from watersmeet.plan.nodes import Store, View
+from watersmeet.plan.relation import (
     GROUP,
     AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedSyncJoin,
     AnalyzedUnion,
     AnalyzedView,
     Output,
     TimeColumn,
     Warned,
-    inputs,
     laterals,
     leaves,
     views,
 )
-from watersmeet.plan.expressions import Reference
-from watersmeet.plan.nodes import Store, View
 
 ORDER = "#order"
 """What the column is called that gives the order of arrival where a view does not show it."""
@@ -129,17 +127,7 @@ def _apart(relation: AnalyzedRelation, used: Counter[str]) -> AnalyzedRelation:
         elements = frozenset(lateral.alias for lateral in laterals(relation.query.relation))
         inner = renamed(relation.query, names, elements)
         return replace(relation, query=replace(inner, relation=_apart(inner.relation, used)))
-    if isinstance(relation, AnalyzedUnion):
-        sides = tuple(cast("AnalyzedScan | AnalyzedView", _apart(side, used)) for side in relation.sides)
-        return replace(relation, sides=sides)
-    if isinstance(relation, AnalyzedSyncJoin):
-        return replace(relation, inputs=tuple(cast("AnalyzedLeaf", _apart(side, used)) for side in relation.inputs))
-    changed = {
-        field.name: _apart(value, used)
-        for field in fields(relation)
-        if isinstance(value := getattr(relation, field.name), AnalyzedRelation)
-    }
-    return replace(relation, **changed) if changed else relation
+    return relation.with_inputs([_apart(side, used) for side in relation.inputs])
 
 
 def _own(relation: AnalyzedRelation) -> Iterator[str]:
@@ -154,7 +142,7 @@ def _aliases(relation: AnalyzedRelation) -> Iterator[str]:
     """All aliases of a relation, those inside views too."""
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
         yield relation.alias
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _aliases(side)
 
 

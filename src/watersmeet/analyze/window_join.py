@@ -12,16 +12,11 @@ from watersmeet.analyze.values import check_values, declared_values
 from watersmeet.analyze.windows import analyzed_window, check_window
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.plan.analyzed import (
-    PUNCTUATION,
-    AnalyzedJoin,
-    AnalyzedLeaf,
-    AnalyzedRelation,
-    AnalyzedWindowJoin,
-    Padding,
-)
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.plan.expressions import conjuncts
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Pad, Side, Window
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, Padding
 from watersmeet.plan.words import kind_in_words
 
 Sides = tuple[AnalyzedLeaf, AnalyzedLeaf]
@@ -46,7 +41,7 @@ def window_join(
         ]
     if windows[0] is None or windows[1] is None or refusals:
         # Whatever else is wrong with its condition is still found.
-        return AnalyzedJoin(left, right, join.kind, (), (), residual=parts, span=join.span), refusals
+        return AnalyzedIntervalJoin(left, right, join.kind, residual=parts, span=join.span), refusals
     query, pads = draft.query, {pad.side: pad for pad in join.pads}
     return AnalyzedWindowJoin(
         left,
@@ -54,7 +49,7 @@ def window_join(
         join.kind,
         (analyzed_window(left, windows[0]), analyzed_window(right, windows[1])),
         residual=parts,
-        pads=(_padding(pads.get("left"), left.source), _padding(pads.get("right"), right.source)),
+        paddings=(_padding(pads.get("left"), left.source), _padding(pads.get("right"), right.source)),
         unmatched=(query.unmatched_left_into is not None, query.unmatched_right_into is not None),
         punctuated=_is_punctuated(draft),
         order=(_order(left.source), _order(right.source)),

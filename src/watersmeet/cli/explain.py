@@ -19,8 +19,8 @@ from watersmeet.explanation.physical import known
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
 from watersmeet.physical import plan_query
-from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
 
 Stage = Literal["plan", "analyzed", "physical"]
 """``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,

@@ -8,8 +8,8 @@ from pathlib import Path
 from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.language import read_script
-from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.project import Project, open_project
 
 PLAN = ".substrait"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.explanation.query import Physical, Stateful, query_block
 from watersmeet.explanation.topology import Topology, block_as_json, topology, topology_as_json, tree
-from watersmeet.plan.analyzed import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, expression_in_words
 
 __all__ = [

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedLeaf,
-    AnalyzedQuery,
-    AnalyzedSyncJoin,
-    AnalyzedWindow,
-    AnalyzedWindowJoin,
-)
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
 from watersmeet.plan.nodes import PRESERVED
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, expression_in_words, word
 from watersmeet.type_names import is_moment
 
@@ -100,7 +96,7 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
         if join.unmatched[port]:
             lines.append(f"{names[port]} rows that met nothing go to {query.unmatched_into[port]} when they leave")
         else:
-            padded = padding_in_words(join.pads[1 - port])
+            padded = padding_in_words(join.paddings[1 - port])
             lines.append(f"{names[port]} rows that met nothing come out when they leave, with {padded}")
     return lines
 

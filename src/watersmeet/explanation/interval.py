@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount
-from watersmeet.plan.analyzed import AnalyzedJoin, AnalyzedQuery, TimeBound, aliases
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias
+from watersmeet.plan.relation import AnalyzedQuery, TimeBound
 from watersmeet.plan.words import amount_in_words, word
 
 
-def interval_facts(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> list[Fact]:
+def interval_facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[Fact]:
     """What is to be said of an interval join; ``names``: what to call the rows of each alias."""
     return [
         keys(join.keys),
@@ -22,13 +23,13 @@ def interval_facts(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, st
     ]
 
 
-def _failing(join: AnalyzedJoin, side: str) -> str:
+def _failing(join: AnalyzedIntervalJoin, side: str) -> str:
     if side == "left" and join.kind == "anti":
         return "a left row that fails is emitted at once"
     return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
 
 
-def emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
+def emitted(join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[str]:
     """What comes out of a join that shows its left side only, and when."""
     who = rows_of(join.left, names)
     match join.kind:
@@ -40,7 +41,7 @@ def emitted(join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
             return []
 
 
-def _without_equality(join: AnalyzedJoin) -> list[str]:
+def _without_equality(join: AnalyzedIntervalJoin) -> list[str]:
     """What an equality would save a join that has none."""
     if join.keys:
         return []
@@ -52,13 +53,13 @@ def _without_equality(join: AnalyzedJoin) -> list[str]:
     ]
 
 
-def _equality(join: AnalyzedJoin) -> str:
+def _equality(join: AnalyzedIntervalJoin) -> str:
     """An equality of columns that have the same name and type on both sides and are no event times."""
     left, right = (
         {
             (field.name.lower(), field.type.upper()): f"{alias}.{word(field.name)}"
             for alias, source in sources_by_alias(side).items()
-            if alias in aliases(side)
+            if alias in side.aliases
             for field in source.fields
             if not source.watermark(field.name)
         }
@@ -67,20 +68,20 @@ def _equality(join: AnalyzedJoin) -> str:
     return next((f"{left[column]} = {right[column]}" for column in left if column in right), "")
 
 
-def _bound(query: AnalyzedQuery, join: AnalyzedJoin, bound: TimeBound) -> str:
+def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -> str:
     """The bound with the right side's time first, as one writes BETWEEN."""
-    if bound.column.alias in aliases(join.left):
+    if bound.column.alias in join.left.aliases:
         distance = _distance(query, bound, bound.constant)
         return f"{bound.other} {'<' if bound.strict else '<='} {bound.column}{distance}"
     distance = _distance(query, bound, -bound.constant)
     return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
 
 
-def kept(query: AnalyzedQuery, join: AnalyzedJoin, names: dict[str, str]) -> list[str]:
+def kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[str]:
     """How long the rows of each side are kept."""
     lines: list[str] = []
     for side in (join.left, join.right):
-        own = [bound for bound in join.bounds if bound.column.alias in aliases(side)]
+        own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
         limits = [f"that of {b.other} passes {b.column}{_distance(query, b, b.constant)}" for b in own]
         if limits:
             who = rows_of(side, names)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from watersmeet.explanation.blocks import Physical, Stateful, query_as_json, query_topology, render_query
 from watersmeet.explanation.topology import Topology
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -18,8 +19,8 @@ from watersmeet.physical.nodes import (
     below,
     join_plans,
 )
-from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedLeaf, AnalyzedQuery, AnalyzedScan, AnalyzedSyncJoin
 from watersmeet.plan.facts import Fact
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedLeaf, AnalyzedQuery, AnalyzedScan, ConditionalJoin
 from watersmeet.plan.result_columns import ungrouped
 from watersmeet.plan.words import expression_in_words, word
 
@@ -139,6 +140,7 @@ def _keys(join: JoinPlan, number: int) -> str:
         case AnalyzedSyncJoin():
             return ", ".join(port.times)
         case _:
+            assert isinstance(join.analyzed, ConditionalJoin)
             keys = tuple(pair[number] for pair in join.analyzed.keys)
     return ", ".join(expression_in_words(key) for key in keys)
 

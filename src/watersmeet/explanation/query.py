@@ -11,34 +11,33 @@ from watersmeet.explanation.source import pruned, scan_block
 from watersmeet.explanation.tables import group_facts, lookup_facts, table_facts
 from watersmeet.explanation.topology import Block, Step
 from watersmeet.explanation.where import staying
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.families.window.relation import AnalyzedWindowJoin
+from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
+from watersmeet.plan.relation import (
     AnalyzedGroup,
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedLookupJoin,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
     AnalyzedUnion,
     AnalyzedView,
-    AnalyzedWindowJoin,
-    AnyJoin,
     TimeBound,
-    inputs,
     scans,
 )
-from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
 from watersmeet.plan.result_columns import ResultColumn, lines, result_columns, ungrouped
 from watersmeet.plan.words import expression_in_words, kind_in_words, word
 
 MOVED = "moved here from WHERE"
 
 
-Stateful = AnyJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
+Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
 """What keeps rows: a join, a group, and the latest rows by key of a result or of a source that is a table."""
 
 
@@ -158,8 +157,10 @@ def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, physical: Physic
             data = {"lateral": array, "alias": relation.alias, "filters": texts(relation.filters)}
             step = Step("lateral", heading, facts, data)
             return Block(heading, (step, *_moved(conditions("filter", relation.filters, MOVED))), (below,), "input")
-        case _:
+        case AnalyzedJoin():
             return _join(query, relation, physical)
+        case _:
+            raise AssertionError(relation)
 
 
 def _view(view: AnalyzedView, physical: Physical) -> Block:
@@ -185,22 +186,22 @@ def _moved(fact: Fact) -> tuple[Step, ...]:
     return (Step("filter", facts=(fact,)),) if fact[1] else ()
 
 
-def _join(query: AnalyzedQuery, join: AnyJoin, physical: Physical) -> Block:
+def _join(query: AnalyzedQuery, join: AnalyzedJoin, physical: Physical) -> Block:
     below = tuple(
-        _sent(_relation(query, side, physical), physical.exchange(join, port)) for port, side in enumerate(inputs(join))
+        _sent(_relation(query, side, physical), physical.exchange(join, port)) for port, side in enumerate(join.inputs)
     )
     heading, facts = join_heading(join), _facts(query, join)
     remarks = physical.remarks(join)
     data: dict[str, object] = {"join": heading, "remarks": _data(remarks), **_data(facts)}
-    if isinstance(join, AnalyzedJoin):
+    if isinstance(join, AnalyzedIntervalJoin):
         data = {"join": join.kind, "remarks": _data(remarks), **_interval_data(query, join)}
     step = Step("join", heading, (*remarks, *facts), data, _beside(query, join))
-    return Block(heading, (step,), below, "sides" if isinstance(join, AnalyzedJoin) else "inputs")
+    return Block(heading, (step,), below, "sides" if isinstance(join, AnalyzedIntervalJoin) else "inputs")
 
 
-def _beside(query: AnalyzedQuery, join: AnyJoin) -> tuple[Step, ...]:
+def _beside(query: AnalyzedQuery, join: AnalyzedJoin) -> tuple[Step, ...]:
     """The sinks that get rows of a join apart from its result; only rows of a source can be late."""
-    is_fed = any(isinstance(side, AnalyzedScan) for side in inputs(join))
+    is_fed = any(isinstance(side, AnalyzedScan) for side in join.inputs)
     late = [f"late rows INTO {query.late_into}"] if query.late_into and is_fed else []
     names = (f"{side} rows without a match" for side in ("left", "right"))
     alone = [f"{name} INTO {sink}" for name, sink in zip(names, query.unmatched_into, strict=True) if sink]
@@ -215,7 +216,7 @@ def _exchange(line: str) -> tuple[Step, ...]:
     return (Step("repartition", facts=(("repartition", [line]),), data={"repartition": line}),) if line else ()
 
 
-def join_heading(join: AnyJoin) -> str:
+def join_heading(join: AnalyzedJoin) -> str:
     """A join as it is written."""
     match join:
         case AnalyzedSyncJoin():
@@ -228,11 +229,13 @@ def join_heading(join: AnyJoin) -> str:
             return f"{kind_in_words(join.kind)} JOIN of a stream with a table"
         case AnalyzedTableJoin():
             return f"{kind_in_words(join.kind)} JOIN of tables"
-        case AnalyzedJoin():
+        case AnalyzedIntervalJoin():
             return f"{kind_in_words(join.kind)} JOIN"
+        case _:
+            raise AssertionError(join)
 
 
-def _facts(query: AnalyzedQuery, join: AnyJoin) -> list[Fact]:
+def _facts(query: AnalyzedQuery, join: AnalyzedJoin) -> list[Fact]:
     names = row_names(query.relation)
     match join:
         case AnalyzedSyncJoin():
@@ -245,15 +248,17 @@ def _facts(query: AnalyzedQuery, join: AnyJoin) -> list[Fact]:
             return lookup_facts(join, names)
         case AnalyzedTableJoin():
             return table_facts(join, names)
-        case AnalyzedJoin():
+        case AnalyzedIntervalJoin():
             return interval_facts(query, join, names)
+        case _:
+            raise AssertionError(join)
 
 
 def _data(facts: Sequence[Fact]) -> dict[str, object]:
     return {label.replace(" ", "_"): list(lines) for label, lines in facts}
 
 
-def _interval_data(query: AnalyzedQuery, join: AnalyzedJoin) -> dict[str, object]:
+def _interval_data(query: AnalyzedQuery, join: AnalyzedIntervalJoin) -> dict[str, object]:
     names = row_names(query.relation)
     return {
         "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in join.keys],

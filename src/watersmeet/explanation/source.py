@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from watersmeet.catalog import Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.explanation.topology import Block, Step
-from watersmeet.plan.analyzed import AnalyzedScan
 from watersmeet.plan.facts import Fact, conditions, texts
+from watersmeet.plan.relation import AnalyzedScan
 from watersmeet.plan.words import amount_in_words, word
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from watersmeet.duration import format_duration
-from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedLookupJoin, AnalyzedTableJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, texts
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
+from watersmeet.plan.relation import AnalyzedGroup
 
 
 def lookup_facts(join: AnalyzedLookupJoin, names: dict[str, str]) -> list[Fact]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from watersmeet.plan.analyzed import (
-    PUNCTUATION,
-    AnalyzedAsofJoin,
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.facts import Fact, row_names
+from watersmeet.plan.nodes import PRESERVED
+from watersmeet.plan.relation import (
     AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedQuery,
     AnalyzedRelation,
-    AnalyzedSyncJoin,
-    AnalyzedWindowJoin,
-    aliases,
+    ConditionalJoin,
     leaves,
 )
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.facts import Fact, row_names
-from watersmeet.plan.nodes import PRESERVED
 from watersmeet.plan.words import expression_in_words
 
 
@@ -51,7 +50,8 @@ def _kept_by(relation: AnalyzedRelation, alias: str, names: dict[str, str]) -> s
         return f"after the join: {who} rows count in their window, whether they are shown or not"
     if isinstance(relation, AnalyzedSyncJoin):
         return f"after the join: {who} rows advance time, whether they are shown or not"
-    is_left = alias in aliases(relation.left)
+    assert isinstance(relation, ConditionalJoin)
+    is_left = alias in relation.left.aliases
     if isinstance(relation, AnalyzedAsofJoin) and not is_left:
         return f"after the join: {who} rows end earlier versions, whether they are shown or not"
     if relation.kind in PRESERVED["right" if is_left else "left"]:

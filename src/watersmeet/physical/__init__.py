@@ -6,6 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from watersmeet.catalog import Source
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical.asof import plan_asof_join
 from watersmeet.physical.group import plan_group, plan_latest, rows_for_group, rows_for_latest
@@ -43,29 +49,21 @@ from watersmeet.physical.sync import plan_sync_join
 from watersmeet.physical.tables import is_upserting, plan_lookup_join, plan_table, plan_table_join
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.physical.window import plan_window_join
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedLookupJoin,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
     AnalyzedUnion,
     AnalyzedView,
-    AnalyzedWindowJoin,
-    AnyJoin,
+    ConditionalJoin,
     Output,
-    aliases,
-    kind_of,
     leaves,
 )
-from watersmeet.plan.analyzed import inputs as inputs_of
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Script
 
 __all__ = [
     "PADDED", "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits", "PortPlan",
@@ -112,7 +110,7 @@ def plan_query(
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:
     """The sources of a relation by alias, those inside views too, and the views and laterals themselves."""
     found: dict[str, Source] = {}
-    for side in inputs_of(relation):
+    for side in relation.inputs:
         found |= sources_of(side)
     if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
         found[relation.alias] = relation.source
@@ -140,7 +138,7 @@ class _Planner:
         if query.group is not None:
             rows = rows_for_group(query)
             return _Body(plan_group(query, rows, self.view(rows), self.types), (), outputs)
-        if query.result == "table" and kind_of(query.relation) == "stream":
+        if query.result == "table" and query.relation.result == "stream":
             view, shown = rows_for_latest(query, outputs)
             return _Body(plan_latest(query, self.view(view), self.types), (), shown)
         needed = columns_in([*query.where, *(output.expr for output in outputs)])
@@ -170,8 +168,10 @@ class _Planner:
                 return LateralPlan(relation.alias, below, relation.array, relation.filters, own in inside)
             case AnalyzedLookupJoin() if relation.is_static:
                 return self.static(relation, needed)
-            case _:
+            case AnalyzedJoin():
                 return self.join(relation, needed)
+            case _:
+                raise AssertionError(relation)
 
     def view(self, view: AnalyzedView, needed: frozenset[str] | None = None) -> ViewPlan:
         """The plan of a view that must show the columns ``needed``, or all."""
@@ -200,11 +200,11 @@ class _Planner:
         columns = tuple(column for column in (*shown_by(below), *shown_by(scan)) if column in inside)
         return StaticJoinPlan(below, scan, _whole_condition(join), join.kind == "inner", columns, why, join)
 
-    def join(self, relation: AnyJoin, needed: frozenset[str]) -> JoinPlan:
+    def join(self, relation: AnalyzedJoin, needed: frozenset[str]) -> JoinPlan:
         """The plan of a join over its inputs."""
-        times = frozenset(column for side in inputs_of(relation) for column in times_of(side))
+        times = frozenset(column for side in relation.inputs for column in times_of(side))
         inside = needed | times | _inside(relation)
-        given = tuple(self.input(relation, n, needed, inside) for n in range(len(inputs_of(relation))))
+        given = tuple(self.input(relation, n, needed, inside) for n in range(len(relation.inputs)))
         match relation:
             case AnalyzedSyncJoin():
                 return plan_sync_join(relation, given)
@@ -216,16 +216,18 @@ class _Planner:
                 return plan_lookup_join(relation, (given[0], given[1]), self.types)
             case AnalyzedTableJoin():
                 return plan_table_join(relation, (given[0], given[1]), self.types)
-            case AnalyzedJoin():
+            case AnalyzedIntervalJoin():
                 return plan_interval_join(relation, (given[0], given[1]), self.types)
+            case _:
+                raise AssertionError(relation)
 
-    def input(self, join: AnyJoin, port: int, needed: frozenset[str], inside: frozenset[str]) -> PortInput:
+    def input(self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str]) -> PortInput:
         """One side of a join, and what the join is told of it."""
-        relation = inputs_of(join)[port]
+        relation = join.inputs[port]
         travel = "rows" if isinstance(join, AnalyzedAsofJoin) else "upserts" if is_upserting(join, port) else "weights"
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in shown_by(plan) if column in needed)
-        visible = frozenset(aliases(relation))
+        visible = frozenset(relation.aliases)
         late = shown_by(plan) if self.late == "kept" and _is_fed_by_rows(relation) else ()
         return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
 
@@ -243,9 +245,9 @@ def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
     return isinstance(relation, AnalyzedScan)
 
 
-def _inside(relation: AnyJoin) -> frozenset[str]:
+def _inside(relation: AnalyzedJoin) -> frozenset[str]:
     """The columns that a join itself reads, watermarked ones apart."""
-    if isinstance(relation, AnalyzedSyncJoin):
+    if not isinstance(relation, ConditionalJoin):
         return frozenset()
     keys = [side for pair in relation.keys for side in pair]
     found = columns_in([*keys, *relation.left_only, *relation.right_only, *relation.residual])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
 from watersmeet.joins.asof.operator import AsofJoin, AsofKind, AsofSide
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan, ViewPlan
 from watersmeet.physical.ports import Keys, port_plan, unions_of
 from watersmeet.physical.types import Types
 from watersmeet.physical.window import padding_of
-from watersmeet.plan.analyzed import AnalyzedAsofJoin
 
 
 def plan_asof_join(join: AnalyzedAsofJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:

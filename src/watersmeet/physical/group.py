@@ -13,8 +13,8 @@ from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.analyzed import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output, TimeColumn, kind_of
 from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output, TimeColumn
 from watersmeet.type_names import EXACT
 
 LATEST = "#latest"
@@ -39,7 +39,7 @@ def rows_for_group(query: AnalyzedQuery) -> AnalyzedView:
         outputs += [Output(TIME, _column(group.time)), Output(END, _end(group))]
         marks = (Watermark(TIME, Amount(0, is_interval=True)),)
     one = Output("one", Expr("literal", text="1", value=1))
-    kind = kind_of(query.relation)
+    kind = query.relation.result
     inner = replace(query, outputs=tuple(outputs) or (one,), group=None, result=kind)
     return AnalyzedView(GROUP, Source(GROUP, (), marks, kind), inner)
 

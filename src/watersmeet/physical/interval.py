@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
 from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind, Side
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.analyzed import AnalyzedJoin, TimeBound
 from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.relation import TimeBound
 from watersmeet.type_names import INTEGERS
 
 UNLIMITED = 2**63 - 1
 """No bound in one direction between the matcher's columns; another pair of columns has it."""
 
 
-def plan_interval_join(join: AnalyzedJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:
+def plan_interval_join(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:
     """The plan of an interval join over two inputs."""
     sides = (inputs[0].aliases, inputs[1].aliases)
     operands = Operands(sides, types)
@@ -45,7 +46,7 @@ def plan_interval_join(join: AnalyzedJoin, inputs: tuple[PortInput, PortInput], 
 
 
 def _port(
-    join: AnalyzedJoin,
+    join: AnalyzedIntervalJoin,
     port: int,
     given: PortInput,
     operands: Operands,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from watersmeet.catalog import Field, Source
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.physical.nodes import (
     Changes,
     JoinPlan,
@@ -16,22 +17,16 @@ from watersmeet.physical.nodes import (
     UnionPlan,
     ViewPlan,
 )
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedLookupJoin,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
     AnalyzedUnion,
     AnalyzedView,
-    AnalyzedWindowJoin,
 )
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY
 
 
 def plan_scan(scan: AnalyzedScan, needed: frozenset[str], *, whole: bool) -> ScanPlan:
@@ -84,22 +79,14 @@ def shown_by(plan: RelationPlan) -> tuple[str, ...]:
 
 def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The watermarked columns of a relation."""
-    match relation:
-        case AnalyzedScan() | AnalyzedView() | AnalyzedUnion():
-            return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
-        case AnalyzedLateral():
-            return times_of(relation.input)
-        case AnalyzedSyncJoin():
-            return tuple(str(time) for time in relation.times)
-        case AnalyzedWindowJoin() | AnalyzedTableJoin():
-            return ()
-        case AnalyzedAsofJoin():
-            return times_of(relation.left)
-        case AnalyzedLookupJoin():
-            return times_of(relation.stream)
-        case AnalyzedJoin():
-            left_only = relation.kind in LEFT_ONLY
-            return times_of(relation.left) + (() if left_only else times_of(relation.right))
+    if isinstance(relation, AnalyzedLeaf):
+        return tuple(f"{relation.alias}.{w.column}" for w in relation.source.watermarks)
+    return tuple(
+        time
+        for port, side in enumerate(relation.inputs)
+        if not isinstance(relation, AnalyzedJoin) or relation.shows_times(port)
+        for time in times_of(side)
+    )
 
 
 def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:

@@ -12,17 +12,8 @@ from typing import Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import JoinOperator
-from watersmeet.plan.analyzed import (
-    AnalyzedGroup,
-    AnalyzedQuery,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedWindowJoin,
-    AnyJoin,
-    Output,
-    Padding,
-)
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedScan, Output, Padding
 
 PADDED = "#padded"
 """The column in which an operator tells which port a row has no part of; -1: it has one of all."""
@@ -209,19 +200,17 @@ class JoinPlan:
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]
-    analyzed: AnyJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
+    analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
     made: tuple[tuple[str, str], ...] = ()
 
     @property
     def may_miss(self) -> tuple[bool, ...]:
         """Whether a row of the frame may have no part of a port."""
-        if len(self.ports) == 1 or isinstance(self.analyzed, STEADY):
-            return (False,) * len(self.ports)
         join = self.analyzed
-        # Beside a row that has an output of its own, nothing is missing.
-        apart = join.unmatched if isinstance(join, AnalyzedWindowJoin) else (False, False)
-        return (join.kind in ("right", "full") and not apart[1], join.kind in ("left", "full", "anti") and not apart[0])
+        if not isinstance(join, AnalyzedJoin):
+            return (False,) * len(self.ports)
+        return tuple(join.pads(port) is not None for port in range(len(self.ports)))
 
 
 @dataclass(frozen=True)
@@ -237,11 +226,8 @@ class StaticJoinPlan:
     is_inner: bool
     columns: tuple[str, ...]
     why: tuple[str, ...]
-    analyzed: AnyJoin
+    analyzed: AnalyzedJoin
 
-
-STEADY = AnalyzedSyncJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
-"""What has no sides that a row could be without."""
 
 RelationPlan = ScanPlan | ViewPlan | UnionPlan | LateralPlan | StaticJoinPlan | JoinPlan
 LeafPlan = ScanPlan | ViewPlan | UnionPlan

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from watersmeet.families.sync.relation import AnalyzedSyncJoin
 from watersmeet.joins.sync.operator import SyncJoin, SyncPort
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
 from watersmeet.physical.ports import unions_of
-from watersmeet.plan.analyzed import AnalyzedSyncJoin
 
 
 def plan_sync_join(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...]) -> JoinPlan:

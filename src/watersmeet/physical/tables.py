@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.changelog.table_join import TableSide
@@ -17,18 +19,18 @@ from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import CODE, Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.analyzed import AnalyzedLookupJoin, AnalyzedScan, AnalyzedTableJoin, AnyJoin, inputs
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.nodes import JoinKind
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan
 from watersmeet.type_names import EXACT
 
 
-def is_upserting(join: AnyJoin, port: int) -> bool:
+def is_upserting(join: AnalyzedJoin, port: int) -> bool:
     """Whether a side is a table whose upserts the join itself can follow.
 
     The old and the new row of a primary key must meet in one shard, so the keys of the join must follow from it.
     """
-    side = inputs(join)[port]
+    side = join.inputs[port]
     if not isinstance(join, AnalyzedLookupJoin | AnalyzedTableJoin) or not isinstance(side, AnalyzedScan):
         return False
     key = {name.lower() for name in side.source.primary_key}
@@ -126,7 +128,7 @@ def _port(
 
 def _upsert_key(join: AnalyzedLookupJoin | AnalyzedTableJoin, port: int) -> tuple[str, ...]:
     """The primary key of a side whose upserts the join follows, as columns of its arrivals."""
-    side = inputs(join)[port]
+    side = join.inputs[port]
     if not is_upserting(join, port) or not isinstance(side, AnalyzedScan):
         return ()
     fields = (side.source.field(name) for name in side.source.primary_key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
+from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
 from watersmeet.physical.condition import Operands
@@ -12,8 +13,8 @@ from watersmeet.physical.leaves import shown_by
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual
 from watersmeet.physical.types import Types
-from watersmeet.plan.analyzed import AnalyzedLeaf, AnalyzedWindow, AnalyzedWindowJoin, Padding
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import AnalyzedLeaf, Padding
 
 POSITION = "#position"
 LIMITS = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}
@@ -41,7 +42,7 @@ def plan_window_join(join: AnalyzedWindowJoin, inputs: tuple[PortInput, PortInpu
     planned = [_port(join, p, inputs[p], operands, keys, condition, after, sharding) for p in (0, 1)]
     left, right = (side for _, side in planned)
     pads: tuple[Padding, ...] = tuple(
-        padding_of(pad, scan) for pad, scan in zip(join.pads, (join.left, join.right), strict=True)
+        padding_of(pad, scan) for pad, scan in zip(join.paddings, (join.left, join.right), strict=True)
     )
     operator = WindowJoin(
         cast("WindowKind", join.kind), left, right, condition,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.catalog import Source
-from watersmeet.plan.analyzed import AnalyzedRelation, Padding, aliases, laterals, leaves
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import AnalyzedRelation, Padding, laterals, leaves
 from watersmeet.plan.words import expression_in_words, word
 
 Fact = tuple[str, Sequence[str]]
@@ -42,7 +42,7 @@ def padding_in_words(padding: Padding) -> str:
 def sources_by_alias(relation: AnalyzedRelation) -> dict[str, Source]:
     """What each alias of a relation stands for; what is inside a view has no alias outside.
 
-    >>> from watersmeet.plan.analyzed import AnalyzedScan
+    >>> from watersmeet.plan.relation import AnalyzedScan
     >>> [*sources_by_alias(AnalyzedScan("o", Source("orders", ())))]
     ['o']
     """
@@ -66,4 +66,4 @@ def is_unnamed(name: str) -> bool:
 
 def rows_of(side: AnalyzedRelation, names: dict[str, str]) -> str:
     """What to call the rows of one side of a join, by `row_names`."""
-    return " with ".join(names[alias] for alias in aliases(side))
+    return " with ".join(names[alias] for alias in side.aliases)

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from watersmeet.plan.analyzed import (
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import (
     GROUP,
-    PUNCTUATION,
-    AnalyzedAsofJoin,
     AnalyzedJoin,
     AnalyzedLateral,
-    AnalyzedLookupJoin,
+    AnalyzedLeaf,
     AnalyzedQuery,
     AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
     AnalyzedView,
-    AnalyzedWindowJoin,
-    Padding,
-    inputs,
 )
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import PRESERVED, JoinKind, Side
-
-_OPPOSITE: Mapping[Side, Side] = {"left": "right", "right": "left"}
 
 _Nulls = Mapping[str, bool]
 """Whether a column, named ``alias.column`` in small letters, can be null."""
@@ -39,7 +27,7 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
     OR and NOT of such.
 
     >>> from watersmeet.catalog import Field, Source
-    >>> from watersmeet.plan.analyzed import Output
+    >>> from watersmeet.plan.relation import AnalyzedScan, ConditionalJoin, Output
     >>> from watersmeet.plan.expressions import Reference
     >>> def column(alias, name):
     ...     return Expr("column", text="c", refs=(Reference((alias, name), 0, 1, alias, name),))
@@ -47,9 +35,9 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
     >>> o, d = AnalyzedScan("o", Source("orders", fields)), AnalyzedScan("d", Source("deliveries", fields))
     >>> asked = [column("o", "id"), column("o", "v"), column("d", "id"), Expr("is_null", (column("d", "v"),))]
     >>> outputs = tuple(Output("", expr) for expr in asked)
-    >>> nullable(AnalyzedQuery(AnalyzedJoin(o, d, "inner", (), ()), outputs))
+    >>> nullable(AnalyzedQuery(ConditionalJoin(o, d, "inner"), outputs))
     (False, True, False, False)
-    >>> nullable(AnalyzedQuery(AnalyzedJoin(o, d, "left", (), ()), outputs))
+    >>> nullable(AnalyzedQuery(ConditionalJoin(o, d, "left"), outputs))
     (False, True, True, False)
     """
     nulls = _nulls(query.relation)
@@ -78,42 +66,25 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
 
 def _nulls(relation: AnalyzedRelation) -> _Nulls:
     """The columns that a relation shows, and whether they can be null."""
-    match relation:
-        case AnalyzedScan() | AnalyzedUnion():
-            return {_named(relation.alias, field.name): field.nullable for field in relation.source.fields}
-        case AnalyzedView():
-            found = zip(relation.query.outputs, nullable(relation.query), strict=True)
-            return {_named(relation.alias, output.name): can_be for output, can_be in found}
-        case AnalyzedLateral():
-            element = {_named(relation.alias, field.name): field.nullable for field in relation.source.fields}
-            return {**_nulls(relation.input), **element}
-        case AnalyzedSyncJoin():
-            return {name: can_be for side in inputs(relation) for name, can_be in _nulls(side).items()}
-        case AnalyzedAsofJoin():
-            padding = relation.defaults or "nulls"
-            return {**_nulls(relation.left), **_beside(relation.right, relation.kind, "right", padding)}
-        case AnalyzedWindowJoin():
-            return _windowed(relation)
-        case AnalyzedJoin() | AnalyzedLookupJoin() | AnalyzedTableJoin():
-            left = _beside(relation.left, relation.kind, "left")
-            return {**left, **_beside(relation.right, relation.kind, "right")}
+    if isinstance(relation, AnalyzedView):
+        found = zip(relation.query.outputs, nullable(relation.query), strict=True)
+        return {_named(relation.alias, output.name): can_be for output, can_be in found}
+    nulls = {name: can_be for port, side in enumerate(relation.inputs) for name, can_be in _side(relation, port, side)}
+    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral):
+        fields = {_named(relation.alias, field.name): field.nullable for field in relation.source.fields}
+        return fields if isinstance(relation, AnalyzedLeaf) else {**nulls, **fields}
+    further = relation.further if isinstance(relation, AnalyzedJoin) else ()
+    return {**nulls, **{name.lower(): can_be for name, can_be in further}}
 
 
-def _windowed(join: AnalyzedWindowJoin) -> _Nulls:
-    # A side whose lonely rows have an output of their own is never shown beside a padded one.
-    left = _beside(join.left, "inner" if join.unmatched[1] else join.kind, "left", join.pads[0])
-    right = _beside(join.right, "inner" if join.unmatched[0] else join.kind, "right", join.pads[1])
-    marks = {_named(PUNCTUATION, "_trigger"): True}
-    return {**left, **right, **marks, _named(PUNCTUATION, "_seq"): False, _named(PUNCTUATION, "_last"): False}
-
-
-def _beside(relation: AnalyzedRelation, kind: JoinKind, side: Side, padding: Padding = "nulls") -> _Nulls:
-    """The columns of one side of a join: padded wherever a row of the other one is preserved."""
-    own = _nulls(relation)
-    if kind not in PRESERVED[_OPPOSITE[side]] or padding == "zeros":
-        return own
+def _side(relation: AnalyzedRelation, port: int, side: AnalyzedRelation) -> Iterable[tuple[str, bool]]:
+    """The columns of one side: padded wherever a row may have no part of it."""
+    own = _nulls(side)
+    padding = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
+    if padding is None or padding == "zeros":
+        return own.items()
     given = {} if padding == "nulls" else {name.lower(): value for name, value in padding}
-    return {name: can_be or _padded_with_null(name, given) for name, can_be in own.items()}
+    return ((name, can_be or _padded_with_null(name, given)) for name, can_be in own.items())
 
 
 def _padded_with_null(name: str, given: Mapping[str, Expr]) -> bool:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watersmeet.plan.analyzed import (
-    GROUP,
-    PUNCTUATION,
-    AnalyzedGroup,
-    AnalyzedQuery,
-    AnalyzedView,
-    AnalyzedWindowJoin,
-    leaves,
-    punctuation,
-)
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin, punctuation
 from watersmeet.plan.expressions import COMPARISONS, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable
+from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, leaves
 from watersmeet.plan.words import expression_in_words, word
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import JoinOperator
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
 from watersmeet.physical import PADDED, JoinPlan
-from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin, Padding
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import Padding
 from watersmeet.testing.cells import cell
 
 EXTRA: Mapping[str, pa.DataType] = {

@@ -16,26 +16,16 @@ from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.core.condition import Condition, is_supported
 from watersmeet.joins.group.types import result_type
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
-from watersmeet.plan.analyzed import (
-    AnalyzedAsofJoin,
-    AnalyzedJoin,
-    AnalyzedLateral,
-    AnalyzedLeaf,
-    AnalyzedLookupJoin,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedSyncJoin,
-    AnalyzedTableJoin,
-    AnalyzedUnion,
-    AnalyzedView,
-    AnalyzedWindowJoin,
-    Padding,
-    inputs,
-    views,
-)
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import (
+    AnalyzedJoin,
+    AnalyzedLeaf,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    ConditionalJoin,
+    views,
+)
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.types import SparkTypes
 
@@ -204,48 +194,26 @@ def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
 
 def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
     """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _compared(side)
-    if isinstance(relation, AnalyzedLeaf | AnalyzedLateral | AnalyzedSyncJoin):
-        return
-    yield from (side for pair in relation.keys for side in pair)
-    refs = (ref for residual in relation.residual for ref in residual.references)
-    yield from (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
-    if isinstance(relation, AnalyzedWindowJoin):
-        yield from (expr for window in relation.windows for expr in window.partition_by)
+    yield from relation.compared if isinstance(relation, AnalyzedJoin) else ()
 
 
 def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
     """Every expression of a relation: filters of its sources, the parts of ON, of windows and of padding."""
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _conditions(side)
-    match relation:
-        case AnalyzedScan() | AnalyzedUnion() | AnalyzedLateral():
-            yield from relation.filters
-        case AnalyzedView():
-            yield from (*relation.query.where, *relation.filters)
-        case AnalyzedSyncJoin():
-            return
-        case _:
-            yield from (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in relation.keys)
-            yield from (*relation.left_only, *relation.right_only, *relation.residual)
-    if isinstance(relation, AnalyzedWindowJoin):
-        for window in relation.windows:
-            yield from (*window.partition_by, *(() if window.column is None else (window.column,)))
+    yield from relation.expressions
 
 
 def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
     """The constants that stand for columns of a missing side, each with the type of its column."""
-    for side in inputs(relation):
+    for port, side in enumerate(relation.inputs):
         yield from _values(side)
-    pads: list[tuple[AnalyzedLeaf, Padding]] = []
-    if isinstance(relation, AnalyzedWindowJoin):
-        pads = [(relation.left, relation.pads[0]), (relation.right, relation.pads[1])]
-    elif isinstance(relation, AnalyzedAsofJoin):
-        pads = [(relation.right, relation.defaults)]
-    for scan, pad in pads:
-        types = {field.name: field.type for field in scan.source.fields}
-        yield from () if isinstance(pad, str) else ((value, types[name]) for name, value in pad)
+        pad = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
+        if pad is not None and not isinstance(pad, str) and isinstance(side, AnalyzedLeaf):
+            types = {field.name: field.type for field in side.source.fields}
+            yield from ((value, types[name]) for name, value in pad)
 
 
 def _check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
@@ -253,7 +221,7 @@ def _check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema
     condition: Condition | None = getattr(join.operator, "condition", None)
     if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
         return
-    assert isinstance(join.analyzed, AnalyzedJoin | AnalyzedWindowJoin | AnalyzedLookupJoin | AnalyzedTableJoin)
+    assert isinstance(join.analyzed, ConditionalJoin)
     residual = join.analyzed.residual[0]
     raise refuse(
         "UNSUPPORTED_CONDITION",

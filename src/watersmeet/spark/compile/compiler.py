@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import NOW
 from watersmeet.joins.group.operator import GroupBy
@@ -44,8 +45,8 @@ from watersmeet.physical import (
 )
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import LeafPlan, below
-from watersmeet.plan.analyzed import AnalyzedGroup, AnalyzedQuery, AnalyzedWindowJoin
 from watersmeet.plan.expressions import quote
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedQuery
 from watersmeet.spark.compile.frames import (
     APART,
     KEEP,

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
-from watersmeet.plan.analyzed import Output
 from watersmeet.plan.expressions import Expr, quote
+from watersmeet.plan.relation import Output
 from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN, PART, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import Met
 

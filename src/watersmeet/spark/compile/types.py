@@ -12,24 +12,21 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin, punctuation
 from watersmeet.physical import DeclaredTypes, sources_of
-from watersmeet.plan.analyzed import (
+from watersmeet.plan.expressions import Expr, quote
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import (
     GROUP,
-    PUNCTUATION,
     AnalyzedLateral,
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    AnalyzedWindowJoin,
     Output,
-    inputs,
-    punctuation,
     scans,
 )
-from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.nodes import Script
 from watersmeet.spark.session import unlogged
 from watersmeet.type_names import normalised
 
@@ -84,7 +81,7 @@ class SparkTypes:
                 element = Expr("other", text=f"{array.sql()}[0]", span=array.span)
                 self._add(relation.alias, (Output(relation.alias, element),))
             case _:
-                for side in inputs(relation):
+                for side in relation.inputs:
                     self._define_inside(side)
 
     def _unlike(self, union: AnalyzedUnion) -> Iterator[Refusal]:
@@ -160,7 +157,7 @@ def _window_joins(relation: AnalyzedRelation) -> Iterator[AnalyzedWindowJoin]:
     if isinstance(relation, AnalyzedWindowJoin) and relation.punctuated:
         yield relation
         return
-    for side in inputs(relation):
+    for side in relation.inputs:
         yield from _window_joins(side)
 
 

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
 from watersmeet.physical import PADDED, JoinPlan, QueryPlan, ScanPlan
-from watersmeet.plan.analyzed import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.plan.expressions import quote
 
 PORT_SHOWN = "_port_"

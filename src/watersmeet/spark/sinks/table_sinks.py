@@ -20,8 +20,8 @@ from watersmeet.analyze.table_sinks import CHANGES, SHOWING, Changes, TableSink,
 from watersmeet.catalog import Sink
 from watersmeet.errors import Place, Refusal, refuse
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.plan.analyzed import AnalyzedQuery
 from watersmeet.plan.expressions import quote
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
 from watersmeet.spark.sinks.outputs import BATCH, PATH, Write, write_rows

@@ -1,0 +1,1 @@
+"""The join families: one folder each."""

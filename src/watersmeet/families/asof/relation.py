@@ -1,0 +1,46 @@
+"""The as-of join: each row with the version that is in force at its time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from watersmeet.plan.nodes import Values
+from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding, TimeColumn
+
+Direction = Literal["backward", "forward", "nearest"]
+"""Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+
+
+@dataclass(frozen=True)
+class AnalyzedAsofJoin(ConditionalJoin):
+    """Each left row with the version of the right side that is in force at its time; ``kind`` is inner or left.
+
+    - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
+    - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
+    - ``left_only``: where one is not true, the row has no version
+    - ``right_only``: a row for which one is not true is no version
+    - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
+    """
+
+    family: ClassVar[str] = "asof"
+
+    right: AnalyzedLeaf
+    left_time: TimeColumn
+    right_time: TimeColumn
+    direction: Direction = "backward"
+    strict: bool = False
+    tolerance: int | None = None
+    defaults: Values = ()
+
+    def pads(self, port: int) -> Padding | None:
+        """The defaults where there is no version."""
+        return (self.defaults or "nulls") if port == 1 and self.kind == "left" else None
+
+    def lets_filter_through(self, port: int) -> bool:
+        """Of the versions none may be missing: each ends the life of the one before."""
+        return port == 0
+
+    def shows_times(self, port: int) -> bool:
+        """The versions that are shown come in no order."""
+        return port == 0

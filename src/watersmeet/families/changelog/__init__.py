@@ -1,0 +1,1 @@
+"""The join of two tables: a table that changes with either."""

@@ -1,0 +1,30 @@
+"""The join of two tables: a table that changes with either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from watersmeet.plan.nodes import ResultKind
+from watersmeet.plan.relation import ConditionalJoin
+
+
+@dataclass(frozen=True)
+class AnalyzedTableJoin(ConditionalJoin):
+    """The join of two tables: a table that changes with either of them. The condition is taken apart as elsewhere.
+
+    ``is_merge``: a Substrait plan names the merge join, so that nothing is chosen.
+    """
+
+    family: ClassVar[str] = "changelog"
+
+    is_merge: bool = False
+
+    @property
+    def result(self) -> ResultKind:
+        """A table."""
+        return "table"
+
+    def shows_times(self, port: int) -> bool:
+        """Never: rows of a table have no time."""
+        return False

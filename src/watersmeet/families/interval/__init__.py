@@ -1,0 +1,1 @@
+"""The interval join: rows meet within bounds of event time."""

@@ -1,0 +1,52 @@
+"""The lookup join: each row of a stream with what a table has for it at that moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, ConditionalJoin
+
+LateTable = Literal["reemit", "ignore"]
+"""What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""
+
+
+@dataclass(frozen=True)
+class AnalyzedLookupJoin(ConditionalJoin):
+    """Each row of a stream with the rows that a table has for it at that moment (LN-11..LN-14).
+
+    One side is a stream, the other a table; ``kind`` is inner, or the one that preserves the stream. The condition is
+    taken apart as that of an `ConditionalJoin`.
+
+    - ``late_table``: with ``reemit``, a stream row that was shown padded is shown once more when its table row comes
+    - ``retention``: for how many microseconds of wall clock such rows wait; None: as long as ``waiting`` allows
+    - ``waiting``: how many of them wait at most, the oldest being forgotten first; None: any number
+    - ``load_first``: stream rows are held back until the table is caught up
+    """
+
+    family: ClassVar[str] = "lookup"
+
+    table: Literal["left", "right"] = "right"
+    late_table: LateTable = "reemit"
+    retention: int | None = None
+    waiting: int | None = None
+    load_first: bool = False
+
+    @property
+    def stream(self) -> AnalyzedRelation:
+        """The side whose rows look up."""
+        return self.left if self.table == "right" else self.right
+
+    @property
+    def looked_up(self) -> AnalyzedRelation:
+        """The side that is a table."""
+        return self.right if self.table == "right" else self.left
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the table never changes, so that Spark looks rows up by itself."""
+        return isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
+
+    def shows_times(self, port: int) -> bool:
+        """Those of the stream; a table's rows have none."""
+        return self.inputs[port] is self.stream

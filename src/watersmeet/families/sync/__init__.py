@@ -1,0 +1,1 @@
+"""The sync join: rows meet that have the same time."""

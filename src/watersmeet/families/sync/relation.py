@@ -1,0 +1,34 @@
+"""The sync join: rows meet that have the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self, cast
+
+from watersmeet.catalog import NOWHERE, Span
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
+
+Disorder = Literal["drop", "error"]
+"""What becomes of a row of a SYNC JOIN that is not later than those before it: dropped and counted, or an error."""
+
+
+@dataclass(frozen=True)
+class AnalyzedSyncJoin(AnalyzedJoin):
+    """Rows of two or more ports that have the same time; ``times`` holds the event time of each port."""
+
+    family: ClassVar[str] = "sync"
+
+    ports: tuple[AnalyzedLeaf, ...]
+    times: tuple[TimeColumn, ...]
+    disorder: Disorder = "drop"
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """Its ports."""
+        return self.ports
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The same join of other ports."""
+        return replace(self, ports=cast("tuple[AnalyzedLeaf, ...]", tuple(inputs)))

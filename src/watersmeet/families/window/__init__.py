@@ -1,0 +1,1 @@
+"""The window join: rows meet what is in the window of the other side."""

@@ -1,0 +1,120 @@
+"""The window join: rows meet what is in the window of the other side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from watersmeet.catalog import Field, Source
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LimitKind, WindowKind
+from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding
+
+PUNCTUATION = "#window"
+"""The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.
+
+A reference to one of them has this as its ``source``, so that its column is called ``#window._trigger``. They are no
+columns of either side: no filter on them moves before the join, and ``*`` leaves them out.
+"""
+
+
+@dataclass(frozen=True)
+class AnalyzedLimit:
+    """When whole partitions of a window are discarded: ``size`` is microseconds of age, partitions or rows."""
+
+    kind: LimitKind
+    size: int
+
+
+@dataclass(frozen=True)
+class AnalyzedWindow:
+    """How long the rows of a side stay.
+
+    - ``size``: rows (``count``), microseconds of wall clock (``time``) or, for ``delta``, the distance in the unit of
+      ``column``: microseconds for TIMESTAMP and DATE, plain numbers else
+    - ``column``: what ``delta`` measures, a column of the own side; None for the other kinds
+    - ``partition_by``: expressions over the own side; the window applies to the rows of each value on its own
+    """
+
+    kind: WindowKind
+    size: int
+    column: Expr | None = None
+    partition_by: tuple[Expr, ...] = ()
+    limit: AnalyzedLimit | None = None
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What it partitions by and measures."""
+        return (*self.partition_by, *(() if self.column is None else (self.column,)))
+
+
+@dataclass(frozen=True)
+class AnalyzedWindowJoin(ConditionalJoin):
+    """A join of what is in two windows; the condition is taken apart as that of an `ConditionalJoin`.
+
+    Everything that is given per side has the left one first.
+
+    - ``kind``: inner, left, right or full
+    - ``paddings``: what the columns of the side show where a row of the other one stayed alone
+    - ``unmatched``: rows of that side that stayed alone go to an output of their own, with all columns of the source
+    - ``punctuated``: the query asks for ``_trigger``, ``_seq`` or ``_last`` (see `PUNCTUATION`)
+    - ``order``: the column that gives the order of arrival; both sides have one, of the same kind, or none
+    - ``emit_discarded``: rows of discarded partitions come out as if they were evicted
+    """
+
+    family: ClassVar[str] = "window"
+
+    left: AnalyzedLeaf
+    right: AnalyzedLeaf
+    windows: tuple[AnalyzedWindow, AnalyzedWindow]
+    paddings: tuple[Padding, Padding] = ("nulls", "nulls")
+    unmatched: tuple[bool, bool] = (False, False)
+    punctuated: bool = False
+    order: tuple[str | None, str | None] = (None, None)
+    emit_discarded: bool = False
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """The condition, and what the windows measure and partition by."""
+        return (*super().expressions, *(expr for window in self.windows for expr in window.expressions))
+
+    @property
+    def compared(self) -> tuple[Expr, ...]:
+        """What the condition compares, and what tells partitions apart."""
+        return (*super().compared, *(expr for window in self.windows for expr in window.partition_by))
+
+    @property
+    def further(self) -> tuple[tuple[str, bool], ...]:
+        """What caused a row; what the clock evicted was caused by no row."""
+        return ((f"{PUNCTUATION}._trigger", True), (f"{PUNCTUATION}._seq", False), (f"{PUNCTUATION}._last", False))
+
+    @property
+    def result_key(self) -> tuple[Expr, ...]:
+        """The key of the left side."""
+        return tuple(left for left, _ in self.keys)
+
+    def pads(self, port: int) -> Padding | None:
+        """What was asked for; beside a row that has an output of its own nothing is missing."""
+        return None if self.unmatched[1 - port] or super().pads(port) is None else self.paddings[port]
+
+    def lets_filter_through(self, port: int) -> bool:
+        """Never: the other rows of a window decide how long a row stays."""
+        return False
+
+    def shows_times(self, port: int) -> bool:
+        """Never: it knows nothing of time."""
+        return False
+
+
+def punctuation(left: Source) -> tuple[Field, ...]:
+    """The columns that say which arrival caused a row of a window join with that left side, and where its rows end.
+
+    ``_trigger``: the alias of the side and the place in the order of arrival, NULL for what the clock evicted. ``_seq``
+    counts the rows of a trigger from 0, and ``_last`` is true for the last of them.
+
+    >>> [field.type for field in punctuation(Source("a", (Field("t", "TIMESTAMP"),), order="t"))]
+    ['STRUCT<side: STRING, at: TIMESTAMP>', 'BIGINT', 'BOOLEAN']
+    """
+    column = left.field(left.order) if left.order is not None else None
+    at = "BIGINT" if column is None else column.type
+    return (Field("_trigger", f"STRUCT<side: STRING, at: {at}>"), Field("_seq", "BIGINT"), Field("_last", "BOOLEAN"))

@@ -1,0 +1,428 @@
+"""What is known of a query once it may run: every name resolved, every condition in its place, every bound found."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar, Literal, Self, cast
+
+from watersmeet.catalog import NOWHERE, Source, Span, Watermark
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, ResultKind, Values
+
+Padding = Literal["nulls", "zeros"] | Values
+"""What the columns of a side show beside a row that stayed alone.
+
+Of values, each is a constant for a column of that side (the name as declared), to be cast to the column's type; a
+column that is not named is NULL. ``zeros``: 0, the empty string, false and so on, by type.
+"""
+
+
+@dataclass(frozen=True)
+class TimeColumn:
+    """A watermarked column of a source in the query."""
+
+    alias: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.alias}.{self.name}"
+
+
+@dataclass(frozen=True)
+class TimeBound:
+    """``column >= other - constant`` (``>`` if strict), between watermarked columns of the two sides (HZ-7).
+
+    The constant is in the unit of the event times: microseconds for TIMESTAMP and DATE, plain numbers for integers.
+    It is the postpone time of HZ-11: rows of ``column``'s side are kept that long behind the watermark of ``other``.
+    """
+
+    column: TimeColumn
+    other: TimeColumn
+    constant: int
+    strict: bool = False
+    span: Span = NOWHERE
+
+
+class AnalyzedRelation(ABC):
+    """Whatever stands behind FROM: the small protocol that passes walk, so that none of them knows a family.
+
+    Numbers of sides (``port``) count the inputs from left to right.
+    """
+
+    @property
+    @abstractmethod
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """What it reads, from left to right: nothing for a scan; for a view, what its query does."""
+
+    @abstractmethod
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The same over other inputs, as many."""
+
+    @property
+    @abstractmethod
+    def aliases(self) -> tuple[str, ...]:
+        """The aliases whose columns it shows, from left to right."""
+
+    @property
+    @abstractmethod
+    def result(self) -> ResultKind:
+        """Whether its rows only arrive, or are those of a table that changes."""
+
+    @property
+    @abstractmethod
+    def expressions(self) -> tuple[Expr, ...]:
+        """The conditions and values of its own, in the order in which they are checked."""
+
+
+@dataclass(frozen=True)
+class AnalyzedLeaf(AnalyzedRelation):
+    """Whatever has an alias and columns of its own; ``source`` is what is seen of it.
+
+    ``filters`` are parts of the WHERE around it, over its columns; ``parts``: for a union, the sources it is made of,
+    whose columns are those of ``source`` by position.
+    """
+
+    alias: str
+    source: Source
+    _: KW_ONLY
+    filters: tuple[Expr, ...] = ()
+    parts: tuple[Source, ...] = ()
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Its own."""
+        return (self.alias,)
+
+    @property
+    def result(self) -> ResultKind:
+        """What its source is."""
+        return self.source.kind
+
+
+@dataclass(frozen=True)
+class AnalyzedScan(AnalyzedLeaf):
+    """A source under an alias, with the parts of WHERE that may be applied to it before any join.
+
+    ``parts``: for a union, the sources it is made of, whose columns are those of ``source`` by position; ``source``
+    then has the alias as its name and the watermarks that all parts have.
+    ``heartbeat``: a row of which this is true advances time and is no row.
+    """
+
+    heartbeat: Expr | None = None
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """Nothing."""
+        return ()
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """Itself."""
+        assert not inputs
+        return self
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What was moved here from WHERE."""
+        return self.filters
+
+
+@dataclass(frozen=True)
+class AnalyzedView(AnalyzedLeaf):
+    """A query under a name, read like a source. ``source`` is what is seen of it from outside.
+
+    ``filters`` are parts of the WHERE around it, over its columns; ``given`` are watermarks that the query around it
+    gives its columns, the other ones come from inside. A view that only filters whole rows of one source is no such
+    node but a scan of that source.
+    """
+
+    query: AnalyzedQuery
+    given: tuple[Watermark, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """What its query reads."""
+        return (self.query.relation,)
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The view of the same query over another relation."""
+        (relation,) = inputs
+        return replace(self, query=replace(self.query, relation=relation))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What is left of its own WHERE, and what was moved here from that around it."""
+        return (*self.query.where, *self.filters)
+
+
+@dataclass(frozen=True)
+class AnalyzedUnion(AnalyzedLeaf):
+    """The rows of several sides as one, their columns by position: of views, or of tables.
+
+    A union of nothing but plain streams is a scan with parts.
+    """
+
+    sides: tuple[AnalyzedScan | AnalyzedView, ...]
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """Its sides."""
+        return self.sides
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The union of other sides."""
+        sides = cast("tuple[AnalyzedScan | AnalyzedView, ...]", tuple(inputs))
+        return replace(self, sides=sides, parts=tuple(side.source for side in sides))
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What was moved here from WHERE."""
+        return self.filters
+
+
+@dataclass(frozen=True)
+class AnalyzedLateral(AnalyzedRelation):
+    """Each row of the input once with every element of ``array``; ``source`` has the element as its one column.
+
+    A reference to the element has ``alias`` as its source and as its name.
+    """
+
+    input: AnalyzedRelation
+    array: Expr
+    alias: str
+    source: Source
+    filters: tuple[Expr, ...] = ()
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """The one whose rows it repeats."""
+        return (self.input,)
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The same array of another input."""
+        (below,) = inputs
+        return replace(self, input=below)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Those of its input, and the element's."""
+        return (*self.input.aliases, self.alias)
+
+    @property
+    def result(self) -> ResultKind:
+        """What its input is."""
+        return self.input.result
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What was moved here from WHERE."""
+        return self.filters
+
+
+@dataclass(frozen=True)
+class AnalyzedJoin(AnalyzedRelation):
+    """A join of any family; what is common to all is asked here, and a family that differs says so itself."""
+
+    family: ClassVar[str]
+    """The name under which the family is listed."""
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Those of all sides."""
+        return tuple(alias for side in self.inputs for alias in side.aliases)
+
+    @property
+    def result(self) -> ResultKind:
+        """A stream."""
+        return "stream"
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Nothing of its own."""
+        return ()
+
+    @property
+    def further(self) -> tuple[tuple[str, bool], ...]:
+        """Columns that the join itself makes, named as references name them, and whether they can be null."""
+        return ()
+
+    @property
+    def result_key(self) -> tuple[Expr, ...]:
+        """What tells the rows of the result apart by key; nothing where rows do not meet by key."""
+        return ()
+
+    @property
+    def compared(self) -> tuple[Expr, ...]:
+        """The values that are compared across the sides, or by which partitions are told apart."""
+        return ()
+
+    def pads(self, port: int) -> Padding | None:
+        """What the columns of a side show where a row has no part of it; None: every row has one."""
+        return None
+
+    def lets_filter_through(self, port: int) -> bool:
+        """Whether dropping rows of that side before the join drops nothing but their results."""
+        return False
+
+    def shows_times(self, port: int) -> bool:
+        """Whether the event times of a side are event times of the result."""
+        return True
+
+
+@dataclass(frozen=True)
+class ConditionalJoin(AnalyzedJoin):
+    """A join of two sides under a condition; all of its parts together are the whole condition (HZ-24).
+
+    - ``keys``: equalities, each an expression over the left side and one over the right
+    - ``left_only``, ``right_only``: conjuncts over one side (HZ-25)
+    - ``residual``: conjuncts over both sides that are none of these
+    """
+
+    left: AnalyzedRelation
+    right: AnalyzedRelation
+    kind: JoinKind
+    _: KW_ONLY
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    left_only: tuple[Expr, ...] = ()
+    right_only: tuple[Expr, ...] = ()
+    residual: tuple[Expr, ...] = ()
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[AnalyzedRelation, ...]:
+        """Left and right."""
+        return (self.left, self.right)
+
+    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
+        """The same join of other sides."""
+        left, right = inputs
+        return replace(self, left=left, right=right)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Those of both sides; a SEMI or ANTI JOIN shows its left side only."""
+        return self.left.aliases if self.kind in LEFT_ONLY else (*self.left.aliases, *self.right.aliases)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """The parts of the condition."""
+        equalities = (Expr("=", pair, span=pair[0].span.to(pair[1].span)) for pair in self.keys)
+        return (*equalities, *self.left_only, *self.right_only, *self.residual)
+
+    @property
+    def compared(self) -> tuple[Expr, ...]:
+        """Both sides of the keys, and the columns that the rest compares."""
+        refs = (ref for part in self.residual for ref in part.references)
+        columns = (Expr("column", text="x", refs=(replace(ref, start=0, end=1, path=()),)) for ref in refs)
+        return (*(side for pair in self.keys for side in pair), *columns)
+
+    @property
+    def result_key(self) -> tuple[Expr, ...]:
+        """The key of the side that is always there, or that of whichever is."""
+        if self.kind == "full":
+            return tuple(Expr("call", pair, text="coalesce") for pair in self.keys)
+        return tuple(pair[self.kind == "right"] for pair in self.keys)
+
+    def pads(self, port: int) -> Padding | None:
+        """NULL beside a preserved row of the other side."""
+        return "nulls" if self.kind in (("right", "full"), ("left", "full", "anti"))[port] else None
+
+    def lets_filter_through(self, port: int) -> bool:
+        """Unless WHERE sees rows in which the side is padded."""
+        return self.pads(port) is None
+
+    def shows_times(self, port: int) -> bool:
+        """Unless the result has no columns of the side."""
+        return port == 0 or self.kind not in LEFT_ONLY
+
+
+GROUP = "#group"
+"""The source of what a grouping gives: a reference to it has this as its ``source``."""
+
+
+@dataclass(frozen=True)
+class AnalyzedGroup:
+    """GROUP BY with aggregates: a table with one row per group.
+
+    ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
+    (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
+    """
+
+    by: tuple[Output, ...]
+    aggregates: tuple[Output, ...]
+    window: str | None = None
+    time: TimeColumn | None = None
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the result."""
+
+    name: str
+    expr: Expr
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something that works but that its author should know, with the place that causes it."""
+
+    message: str
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class AnalyzedQuery:
+    """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
+
+    ``late_into`` is the sink of the rows that came too late, ``unmatched_into`` are those of the left and the right
+    rows that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, one for each, or none. Without INSERT
+    INTO, the names in ``unmatched_into`` need not be declared: they name outputs of whoever runs the query.
+
+    ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
+    of the group, none if it has no key.
+    """
+
+    relation: AnalyzedRelation
+    outputs: tuple[Output, ...]
+    where: tuple[Expr, ...] = ()
+    into: str | None = None
+    warnings: tuple[Warned, ...] = ()
+    span: Span = NOWHERE
+    late_into: str | None = None
+    unmatched_into: tuple[str | None, str | None] = (None, None)
+    ports_into: tuple[str, ...] = ()
+    result: ResultKind = "stream"
+    group: AnalyzedGroup | None = None
+    key: tuple[Expr, ...] = ()
+
+
+def scans(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:
+    """The scans of a relation from left to right, those inside views too."""
+    if isinstance(relation, AnalyzedScan):
+        return (relation,)
+    return tuple(scan for side in relation.inputs for scan in scans(side))
+
+
+def leaves(relation: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
+    """Whatever has an alias in a relation, from left to right: scans and views, but not what is inside the views."""
+    if isinstance(relation, AnalyzedLeaf):
+        return (relation,)
+    return tuple(leaf for side in relation.inputs for leaf in leaves(side))
+
+
+def laterals(relation: AnalyzedRelation) -> tuple[AnalyzedLateral, ...]:
+    """The laterals of a relation from left to right, without those inside its views."""
+    if isinstance(relation, AnalyzedLeaf):
+        return ()
+    own = (relation,) if isinstance(relation, AnalyzedLateral) else ()
+    return tuple(lateral for side in relation.inputs for lateral in laterals(side)) + own
+
+
+def views(relation: AnalyzedRelation) -> tuple[AnalyzedView, ...]:
+    """The views of a relation from left to right, without those inside other views."""
+    if isinstance(relation, AnalyzedView):
+        return (relation,)
+    return tuple(view for side in relation.inputs for view in views(side))
