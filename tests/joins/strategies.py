@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.interval.operator import Bound, IntervalJoin
 
 Row = dict[str, Any]
 
@@ -80,7 +81,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
     if kind in ("semi", "anti"):
         shown[1] = ()
     sides = [
-        Side(
+        Port(
             columns=tuple(f"{s}.{c}" for c in shown[i]),
             times=tuple(f"{s}.{c}" for c in times[i]),
             keys=tuple(f"{s}.{c}" for c in keys),
@@ -102,8 +103,6 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
         kind=kind,
         left=sides[0],
         right=sides[1],
-        left_time="l.t",
-        right_time="r.t",
         lower=lower,
         upper=upper,
         bounds=tuple(bounds + extra),

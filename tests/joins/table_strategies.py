@@ -18,9 +18,10 @@ from tests.joins.strategies import KINDS, Row, conditions
 from watersmeet.joins.changelog.definition import Bag, frozen
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.changelog.table_join import TableJoin, TableSide
+from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import Emission
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.state.table_state import Sizes
 
 TINY = Sizes(block=3, merge_at=2, smallest_tier=2, chunk=4)
@@ -131,7 +132,7 @@ def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -
     if kind in ("semi", "anti"):
         shown[1] = ()
     sides = [
-        TableSide(
+        Port(
             columns=tuple(f"{s}.{c}" for c in shown[i]),
             keys=tuple(f"{s}.{c}" for c in keys),
             code=None if nested else f"{s}.code",
@@ -164,6 +165,6 @@ def emitted(join: TableJoin, emission: Emission) -> Counter[tuple[Any, ...]]:
     return found
 
 
-def repaired(side: TableSide, table: Bag) -> list[Row]:
+def repaired(side: Port, table: Bag) -> list[Row]:
     """Changes after which no row of the table is there less than zero times."""
     return [{**row, WEIGHT: -number} for row, number in table if number < 0 and not side.upsert_key]

@@ -18,9 +18,10 @@ from tests.examples import examples
 
 from watersmeet.joins.asof import versions as asof_versions
 from watersmeet.joins.asof.definition import AsofReference, AsofStep
-from watersmeet.joins.asof.operator import AsofJoin, AsofSide
+from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core import timeline
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.core.port import Port
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]
@@ -72,10 +73,10 @@ def row(side: str, key: str | None, time: Any, value: int = 0, other: int | None
 
 
 def asof(kind: str = "left", *, keyed: bool = True, exact: bool = False, **options: Any) -> AsofJoin:
-    def side(s: str) -> AsofSide:
+    def side(s: str) -> Port:
         shown, late = (f"{s}.k", f"{s}.t", f"{s}.v"), (f"{s}.t", f"{s}.v")
         keys, code = ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
-        return AsofSide(shown, f"{s}.t", keys, code, exact, f"{s}.dead", late, (f"{s}.t",))
+        return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", late=late)
 
     return AsofJoin(kind, side("l"), side("r"), **options)  # pyright: ignore[reportArgumentType]
 
@@ -405,8 +406,8 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
             self.written += len(value)
             super().put(name, value)
 
-    left = AsofSide(("lt",), "lt", ("k",), "k", exact=True)
-    right = AsofSide(("rt", "v"), "rt", ("k",), "k", exact=True)
+    left = Port(("lt",), ("lt",), ("k",), "k", exact=True)
+    right = Port(("rt", "v"), ("rt",), ("k",), "k", exact=True)
     join, store, keys = AsofJoin("left", left, right), Counting(), 20_000
 
     def update(time: int, some: int) -> int:
@@ -430,7 +431,7 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
 
 
 def test_versions_far_ahead_leave_once_the_questions_have_passed_them() -> None:
-    left, right = (AsofSide((time,), time, ("k",), "k", exact=True) for time in ("lt", "rt"))
+    left, right = (Port((time,), (time,), ("k",), "k", exact=True) for time in ("lt", "rt"))
     join, store = AsofJoin("inner", left, right), MemoryStore()
     everything = pa.table({"k": [k for k in range(10) for _ in range(2_000)], "rt": [*range(2_000)] * 10})
     assert join.step(store, {1: everything}, {}).report.state == (0, 20_000)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.interval.operator import Bound, IntervalJoin
 from watersmeet.joins.state import runs
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
@@ -75,7 +76,7 @@ def test_a_half_written_file_is_no_run(tmp_path: Path) -> None:
 
 def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> None:
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("left", Side(("l.t",), ("l.t",)), Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+    join = IntervalJoin("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), -5, 5, bounds)
 
     def outcome() -> list[list[tuple[object, ...]]]:
         store, out = MemoryStore(), []

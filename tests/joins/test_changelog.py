@@ -20,10 +20,11 @@ from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.test_reference_duckdb import JOIN, sql
 
 from watersmeet.joins.changelog.definition import Reference, frozen
-from watersmeet.joins.changelog.operator import ChangelogJoin, TableSide
+from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.operator import JoinOperator, Piecewise, StateOverflowError
+from watersmeet.joins.core.port import Port
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -133,8 +134,8 @@ def test_all_changes_together_are_the_join_of_the_tables(
     expect_agreement(database, drawn, data.draw(drawn.histories()))
 
 
-def side(s: str, **more: Any) -> TableSide:
-    return TableSide((f"{s}.k", f"{s}.v"), (f"{s}.k",), f"{s}.k", exact=True, **more)
+def side(s: str, **more: Any) -> Port:
+    return Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True, **more)
 
 
 def changes(s: str, rows: list[tuple[int, str, int]], column: str = WEIGHT) -> pa.Table:
@@ -175,7 +176,7 @@ def test_an_upsert_replaces_and_an_equal_one_changes_nothing() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
-    shown = TableSide((), ("r.k",), "r.k", exact=True) if kind in ("semi", "anti") else side("r")
+    shown = Port((), (), ("r.k",), "r.k", exact=True) if kind in ("semi", "anti") else side("r")
     join, store = ChangelogJoin(kind, side("l"), shown, sizes=TINY), MemoryStore()
     for sign in (1, -1):
         for port, s in enumerate("lr"):

@@ -16,7 +16,7 @@ from tests.joins.strategies import conditions
 
 from watersmeet.joins.core import timeline
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
-from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.lookup import batch as lookup_batch
 from watersmeet.joins.lookup import waiting as lookup_waiting
 from watersmeet.joins.lookup.definition import LookupReference, LookupStep
@@ -79,10 +79,10 @@ def row(side: str, key: str | None, value: int | None = 0, *, dead: bool | None 
 
 
 def lookup(kind: str = "left", *, keyed: bool = True, exact: bool = False, **options: Any) -> LookupJoin:
-    def side(s: str) -> Side:
+    def side(s: str) -> Port:
         keys, code = ((f"{s}.id",), f"{s}.id") if exact else ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
         times = ("l.t",) if s == "l" else ()
-        return Side((f"{s}.k", f"{s}.v"), times, keys, code, exact, f"{s}.dead", (f"{s}.v",))
+        return Port((f"{s}.k", f"{s}.v"), times, keys, code, exact, f"{s}.dead", (f"{s}.v",))
 
     sides = (side("l"), side("r")) if kind != "right" else (side("r"), side("l"))
     return LookupJoin(kind, *sides, table=0 if kind == "right" else 1, **options)  # pyright: ignore[reportArgumentType]
@@ -121,7 +121,9 @@ def joins(draw: st.DrawFn) -> LookupJoin:
     if draw(st.booleans()) and join.left.keys:
         # The join's key follows from the primary key, as where old and new row of a primary key meet in one shard.
         choices = (("r.id",),) if join.left.exact else (("r.k",), ("r.k", "r.id"))
-        join = replace(join, upsert_key=draw(st.sampled_from(choices)))
+        side = "left" if join.table == 0 else "right"
+        key = draw(st.sampled_from(choices))
+        join = replace(join, **{side: replace(join.sides[join.table], upsert_key=key)})
     return join
 
 
@@ -147,7 +149,7 @@ def histories(draw: st.DrawFn, join: LookupJoin) -> list[Batch]:
     for _ in range(draw(st.integers(1, 8))):
         stream = draw(st.lists(stream_rows, max_size=5))
         changes = [{**one, "#op": draw(st.sampled_from((1, 1, -1)))} for one in draw(st.lists(table_rows, max_size=4))]
-        if not join.upsert_key:
+        if not join.sides[join.table].upsert_key:
             gone = draw(st.lists(st.sampled_from(there), max_size=3)) if there else []
             there += changes
             changes = [{**one, "#weight": draw(st.sampled_from((1, 1, 2)))} for one in changes]
@@ -194,7 +196,8 @@ FRANK, JOHN, JACK = 1, 2, 3
 @pytest.mark.parametrize("upserts", [False, True])
 def test_the_late_row_of_the_table_shows_the_stream_row_once_more(upserts: bool) -> None:
     """LN-V6: a row that had been padded comes again with its match, one that matched does not."""
-    join = replace(lookup("left"), upsert_key=("r.k",) if upserts else ())
+    join = lookup("left")
+    join = replace(join, right=replace(join.right, upsert_key=("r.k",) if upserts else ()))
 
     def change(key: str, new: int, old: int | None = None) -> Batch:
         if upserts:

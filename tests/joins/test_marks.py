@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from watersmeet.joins.core.marks import hear
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.interval.operator import Bound, IntervalJoin
 from watersmeet.joins.state import runs
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
@@ -32,17 +33,17 @@ def test_a_pause_of_the_query_is_no_silence_of_its_sources() -> None:
 
 
 def test_the_end_of_one_side_is_no_end_of_the_result() -> None:
-    side = Side(("r.t", "r.u"), ("r.t", "r.u"))
+    side = Port(("r.t", "r.u"), ("r.t", "r.u"))
     bounds = (Bound("l.t", "r.t", 1), Bound("r.t", "l.t", 1))
-    join = IntervalJoin("left", Side(("l.t",), ("l.t",)), side, "l.t", "r.t", -1, 1, bounds)
+    join = IntervalJoin("left", Port(("l.t",), ("l.t",)), side, -1, 1, bounds)
     report = join.step(MemoryStore(), {}, {"l.t": 5, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}).report
     assert report.watermarks == {"l.t": 5, "r.t": 4, "r.u": END_OF_INPUT - 1}
 
 
 def test_runs_written_under_another_time_zone_still_merge() -> None:
-    side = Side(("l.t",), ("l.t",))
+    side = Port(("l.t",), ("l.t",))
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("left", side, Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+    join = IntervalJoin("left", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
     store = MemoryStore()
     for number in range(6):
         zone = "UTC" if number < 3 else "Europe/Berlin"
@@ -52,9 +53,9 @@ def test_runs_written_under_another_time_zone_still_merge() -> None:
 
 
 def test_a_worker_forgets_runs_that_another_one_expired() -> None:
-    side = Side(("l.t",), ("l.t",))
+    side = Port(("l.t",), ("l.t",))
     bounds = (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 5))
-    join = IntervalJoin("inner", side, Side(("r.t",), ("r.t",)), "l.t", "r.t", -5, 5, bounds)
+    join = IntervalJoin("inner", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
     store = MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1]})}, {})
     first, runs._cache = runs._cache, RunCache()

@@ -17,10 +17,10 @@ from tests.joins.test_changelog import database, expect_agreement, expect_same, 
 
 from watersmeet.joins.changelog import nested
 from watersmeet.joins.changelog.nested import NestedJoin
-from watersmeet.joins.changelog.table_join import TableSide
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.condition import Apply, Column
 from watersmeet.joins.core.operator import JoinOperator, Piecewise
+from watersmeet.joins.core.port import Port
 from watersmeet.testing import MemoryStore
 
 LESS = Apply("<", (Column("l.a"), Column("r.b")))
@@ -70,7 +70,7 @@ def step(join: NestedJoin, store: MemoryStore, port: int, rows: list[tuple[int, 
 
 
 def test_a_padded_row_goes_when_it_matches_and_comes_back() -> None:
-    join, store = NestedJoin("left", TableSide(("l.a",)), TableSide(("r.b",)), LESS), MemoryStore()
+    join, store = NestedJoin("left", Port(("l.a",)), Port(("r.b",)), LESS), MemoryStore()
     operator: JoinOperator = join
     assert isinstance(operator, Piecewise)
     # FT-V9: what cancels out within a batch is never seen.
@@ -91,7 +91,7 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
             self.changed.append(name)
             super().put(name, value)
 
-    join, store = NestedJoin("left", TableSide(("l.a",)), TableSide(("r.b",)), LESS), Counting()
+    join, store = NestedJoin("left", Port(("l.a",)), Port(("r.b",)), LESS), Counting()
     join.step(store, {0: pa.table({"l.a": np.arange(100)})}, {})
     join.step(store, {1: pa.table({"r.b": [50]})}, {})
     store.changed.clear()

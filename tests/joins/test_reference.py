@@ -15,9 +15,10 @@ from tests.examples import examples
 from watersmeet.joins.core import condition as vectorised
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time
 from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Side
+from watersmeet.joins.interval.operator import Bound, IntervalJoin
 
 NAN = float("nan")
 
@@ -25,7 +26,7 @@ NAN = float("nan")
 def orders() -> IntervalJoin:
     """The worked example of keyed watermarks: r.r >= l.d - 1 and l.d >= r.r - 4; no bound on l.o."""
     bounds = (Bound("r", "d", 1), Bound("d", "r", 4))
-    return IntervalJoin("inner", Side(("o", "d"), ("o", "d")), Side(("r",), ("r",)), "d", "r", -1, 4, bounds)
+    return IntervalJoin("inner", Port(("o", "d"), ("o", "d"), compared="d"), Port(("r",), ("r",)), -1, 4, bounds)
 
 
 def test_a_column_without_a_bound_follows_the_earliest_row_kept() -> None:
@@ -50,8 +51,8 @@ def test_a_row_late_by_any_of_its_times_is_late() -> None:
 
 
 def test_the_largest_of_several_limits_counts() -> None:
-    sides = (Side(("l",), ("l",)), Side(("r", "s"), ("r", "s")))
-    join = Reference(IntervalJoin("left", *sides, "l", "r", -9, 9, (Bound("l", "r", 9), Bound("l", "s", 2))))
+    sides = (Port(("l",), ("l",)), Port(("r", "s"), ("r", "s")))
+    join = Reference(IntervalJoin("left", *sides, -9, 9, (Bound("l", "r", 9), Bound("l", "s", 2))))
     join.step({0: [{"l": 5}]}, {"r": 10})
     assert join.limit("l") == 1
     assert join.step({}, {"s": 8}).rows == [(5, None, None)]
@@ -59,9 +60,7 @@ def test_the_largest_of_several_limits_counts() -> None:
 
 
 def test_a_negative_constant_lifts_the_limit_above_the_mark() -> None:
-    join = Reference(
-        IntervalJoin("inner", Side(("l",), ("l",)), Side(("r",), ("r",)), "l", "r", 0, 0, (Bound("l", "r", -10),))
-    )
+    join = Reference(IntervalJoin("inner", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 0, (Bound("l", "r", -10),)))
     join.step({}, {"r": 5})
     assert join.limit("l") == 15
 

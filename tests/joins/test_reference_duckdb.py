@@ -13,8 +13,9 @@ from tests.examples import examples
 from tests.joins.strategies import Row, joins, rows, table
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.definition import all_pairs, multiset
-from watersmeet.joins.interval.operator import IntervalJoin, Side
+from watersmeet.joins.interval.operator import IntervalJoin
 
 JOIN = {
     "inner": "JOIN",
@@ -53,7 +54,7 @@ def sql(condition: Condition) -> str:
 
 
 def query(join: IntervalJoin) -> str:
-    parts = [f'"{join.right_time}" - "{join.left_time}" BETWEEN {join.lower} AND {join.upper}']
+    parts = [f'"{join.right.time}" - "{join.left.time}" BETWEEN {join.lower} AND {join.upper}']
     parts += [f'"{one}" = "{other}"' for one, other in zip(join.left.keys, join.right.keys, strict=True)]
     parts += [f'NOT "{side.dead}"' for side in (join.left, join.right) if side.dead]
     parts += [sql(join.condition)] if join.condition is not None else []
@@ -87,8 +88,8 @@ def test_all_pairs_agrees_with_duckdb(database: duckdb.DuckDBPyConnection, data:
 @pytest.mark.parametrize("kind", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize(("lower", "upper"), [(-3, -1), (1, 3), (0, 0), (-2, 2)])
 def test_every_kind_and_sign_of_bound(database: duckdb.DuckDBPyConnection, kind: str, lower: int, upper: int) -> None:
-    def side(s: str) -> Side:
-        return Side((f"{s}.k", f"{s}.t"), (f"{s}.t",), (f"{s}.k",), f"{s}.code")
+    def side(s: str) -> Port:
+        return Port((f"{s}.k", f"{s}.t"), (f"{s}.t",), (f"{s}.k",), f"{s}.code")
 
     def some(s: str) -> list[Row]:
         keys = (1, 2, None)
@@ -98,5 +99,5 @@ def test_every_kind_and_sign_of_bound(database: duckdb.DuckDBPyConnection, kind:
             {f"{s}.k": k, f"{s}.t": t, f"{s}.code": k or 0, f"{s}.dead": False, **other} for k in keys for t in times
         ]
 
-    join = IntervalJoin(kind, side("l"), side("r"), "l.t", "r.t", lower, upper, ())  # pyright: ignore[reportArgumentType]
+    join = IntervalJoin(kind, side("l"), side("r"), lower, upper, ())  # pyright: ignore[reportArgumentType]
     expect_agreement(database, join, some("l"), some("r"))

@@ -18,8 +18,9 @@ from tests.examples import examples
 
 from watersmeet.joins.core import timeline
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.sync.definition import SyncReference, SyncStep
-from watersmeet.joins.sync.operator import DisorderError, SyncJoin, SyncPort
+from watersmeet.joins.sync.operator import DisorderError, SyncJoin
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]
@@ -59,7 +60,7 @@ def table(port: int, rows: list[Row], kind: pa.DataType | None = None) -> pa.Tab
 
 
 def sync(ports: int, **options: Any) -> SyncJoin:
-    named = tuple(SyncPort((f"{p}.v", f"{p}.t"), f"{p}.t", (f"{p}.t", f"{p}.v")) for p in range(ports))
+    named = tuple(Port((f"{p}.v", f"{p}.t"), (f"{p}.t",), late=(f"{p}.t", f"{p}.v")) for p in range(ports))
     return SyncJoin(named, **options)
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.joins.core.operator import NOW, RUN, Marks, Report
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.window.definition import WindowReference, WindowStep
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
 from watersmeet.joins.window.lives import first_above
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide, WindowSpec
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
 from watersmeet.testing.store import MemoryStore
 
 Rows = list[tuple[Any, ...]]
@@ -63,8 +64,16 @@ def run(request: pytest.FixtureRequest) -> Callable[[WindowJoin], Step]:
     return request.param
 
 
-def side(name: str, spec: WindowSpec, columns: str = "k v", **more: Any) -> WindowSide:
-    return WindowSide(tuple(f"{name}{c}" for c in columns.split()), spec, None, (f"{name}k",), f"{name}k", True, **more)
+Side = tuple[Port, WindowSpec]
+
+
+def window_join(kind: WindowKind, left: Side, right: Side, **more: Any) -> WindowJoin:
+    return WindowJoin(kind, left[0], right[0], (left[1], right[1]), **more)
+
+
+def side(name: str, spec: WindowSpec, columns: str = "k v", **more: Any) -> Side:
+    shown = tuple(f"{name}{c}" for c in columns.split())
+    return Port(shown, (), (f"{name}k",), f"{name}k", exact=True, **more), spec
 
 
 def left(k: int | None, v: Any = None) -> dict[int, list[dict[str, Any]]]:
@@ -79,7 +88,7 @@ Runner = Callable[[WindowJoin], Step]
 
 
 def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> None:
-    step = run(WindowJoin("left", side("l", COUNT[1]), side("r", COUNT[2]), punctuated=True, padded_column="p"))
+    step = run(window_join("left", side("l", COUNT[1]), side("r", COUNT[2]), punctuated=True, padded_column="p"))
     step(left(1, 10))
     step(right(2, 20))
     step(right(2, 21))
@@ -92,7 +101,7 @@ def test_matches_come_before_evicted_rows_and_end_with_the_last(run: Runner) -> 
 
 
 def test_only_insertions_into_the_same_window_evict(run: Runner) -> None:
-    step = run(WindowJoin("full", side("l", COUNT[1]), side("r", COUNT[1])))
+    step = run(window_join("full", side("l", COUNT[1]), side("r", COUNT[1])))
     step(left(1, 1))
     for value in range(3):
         rows, _, report = step(right(9, value))
@@ -102,7 +111,7 @@ def test_only_insertions_into_the_same_window_evict(run: Runner) -> None:
 
 def test_a_window_of_no_rows_only_asks(run: Runner) -> None:
     delta = WindowSpec("delta", 10, "rv", ("rk",))
-    step = run(WindowJoin("left", side("l", COUNT[0]), side("r", delta)))
+    step = run(window_join("left", side("l", COUNT[0]), side("r", delta)))
     assert step(left(1))[0] == [(1, None, None, None)]
     step(right(1, 0))
     assert step(left(1))[0] == [(1, None, 1, 0)]
@@ -115,7 +124,7 @@ def test_a_window_of_no_rows_only_asks(run: Runner) -> None:
 
 
 def test_disorder_in_a_delta_window_evicts_whatever_is_too_far_below(run: Runner) -> None:
-    step = run(WindowJoin("right", side("l", COUNT[0]), side("r", WindowSpec("delta", 5, "rv"))))
+    step = run(window_join("right", side("l", COUNT[0]), side("r", WindowSpec("delta", 5, "rv"))))
     for value in (10, 4, 9, 3):
         assert step(right(0, value))[0] == []
     assert step(right(0, 10))[0] == [(None, None, 0, 4), (None, None, 0, 3)]
@@ -124,7 +133,7 @@ def test_disorder_in_a_delta_window_evicts_whatever_is_too_far_below(run: Runner
 
 def test_unmatched_rows_go_to_an_output_of_their_own(run: Runner) -> None:
     sides = (side("l", COUNT[0], unmatched=("lv",)), side("r", COUNT[1], unmatched=("rv", "rk")))
-    step = run(WindowJoin("full", *sides, punctuated=True))
+    step = run(window_join("full", *sides, punctuated=True))
     assert step(left(1, 7))[:2] == ([], {0: [(7,)], 1: []})
     step(right(1, 8))
     assert step(right(1, 9))[:2] == ([], {0: [], 1: [(8, 1)]})
@@ -132,7 +141,7 @@ def test_unmatched_rows_go_to_an_output_of_their_own(run: Runner) -> None:
 
 
 def test_time_evicts_before_the_arrivals_and_strictly_after_its_size(run: Runner) -> None:
-    step = run(WindowJoin("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5]), punctuated=True))
+    step = run(window_join("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5]), punctuated=True))
     step(left(1), {NOW: 0})
     step(left(2), {NOW: 3 * SECOND})
     assert step(right(2), {NOW: 4 * SECOND})[0] == [(2, None, 2, None, 1, None, 0, True)]
@@ -143,7 +152,7 @@ def test_time_evicts_before_the_arrivals_and_strictly_after_its_size(run: Runner
 
 
 def test_after_a_restart_time_pauses_until_the_next_insertion(run: Runner) -> None:
-    step = run(WindowJoin("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5])))
+    step = run(window_join("left", side("l", WindowSpec("time", 10 * SECOND)), side("r", COUNT[5])))
     step(left(1), {NOW: 9 * SECOND, RUN: 1})
     assert step({}, {NOW: 20 * SECOND, RUN: 2})[0] == []
     assert step(right(7), {NOW: 21 * SECOND, RUN: 2})[0] == []
@@ -153,7 +162,7 @@ def test_after_a_restart_time_pauses_until_the_next_insertion(run: Runner) -> No
 
 def test_aged_partitions_are_discarded_at_the_next_insertion(run: Runner) -> None:
     aged = WindowSpec("delta", 10, "rv", ("rp",), PartitionLimit("age", 60 * SECOND + 999_999))
-    step = run(WindowJoin("full", side("l", COUNT[0]), side("r", aged)))
+    step = run(window_join("full", side("l", COUNT[0]), side("r", aged)))
 
     def insert(key: int, partition: int | None, seconds: int) -> tuple[int, ...]:
         return step({1: [{"rk": key, "rv": 0, "rp": partition}]}, {NOW: seconds * SECOND})[2].partitions
@@ -170,7 +179,7 @@ def test_aged_partitions_are_discarded_at_the_next_insertion(run: Runner) -> Non
 @pytest.mark.parametrize("emit", [False, True])
 def test_partitions_beyond_a_count_go_least_recently_inserted_first(run: Runner, emit: bool) -> None:
     two = WindowSpec("count", 3, None, ("rk",), PartitionLimit("count", 2))
-    step = run(WindowJoin("right", side("l", COUNT[0]), side("r", two), emit_discarded=emit))
+    step = run(window_join("right", side("l", COUNT[0]), side("r", two), emit_discarded=emit))
     step(right(1, 1))
     step(right(2, 2))
     step(right(1, 3))
@@ -181,7 +190,7 @@ def test_partitions_beyond_a_count_go_least_recently_inserted_first(run: Runner,
 
 def test_rows_beyond_a_limit_take_their_partition_along(run: Runner) -> None:
     four = WindowSpec("count", 9, None, ("rk",), PartitionLimit("rows", 3))
-    step = run(WindowJoin("inner", side("l", COUNT[0]), side("r", four)))
+    step = run(window_join("inner", side("l", COUNT[0]), side("r", four)))
     for key in (1, 1, 2):
         step(right(key))
     assert step(right(1))[2].state == (0, 3)
@@ -190,7 +199,7 @@ def test_rows_beyond_a_limit_take_their_partition_along(run: Runner) -> None:
 
 
 def test_null_keys_and_dead_rows_are_stored_and_evict_but_never_match(run: Runner) -> None:
-    step = run(WindowJoin("left", side("l", COUNT[2], dead="ldead"), side("r", COUNT[5])))
+    step = run(window_join("left", side("l", COUNT[2], dead="ldead"), side("r", COUNT[5])))
     step(right(1, 5))
     rows = [{"lk": 1, "lv": 0, "ldead": True}, {"lk": None, "lv": 1, "ldead": False}, {"lk": 1, "lv": 2, "ldead": None}]
     assert step({0: rows})[0] == [(1, 0, None, None)]
@@ -200,13 +209,13 @@ def test_null_keys_and_dead_rows_are_stored_and_evict_but_never_match(run: Runne
 
 
 def test_the_declared_order_decides_within_a_batch_and_the_left_comes_first_among_equals(run: Runner) -> None:
-    def ordered(name: str) -> WindowSide:
-        return WindowSide((f"{name}t",), COUNT[1], f"{name}t")
+    def ordered(name: str) -> Side:
+        return Port((f"{name}t",), order=f"{name}t"), COUNT[1]
 
-    step = run(WindowJoin("inner", ordered("l"), ordered("r"), punctuated=True))
+    step = run(window_join("inner", ordered("l"), ordered("r"), punctuated=True))
     rows, _, _ = step({0: [{"lt": 3}, {"lt": 1}], 1: [{"rt": 3}, {"rt": 2}]})
     assert rows == [(1, 2, 1, 2, 0, True), (3, 2, 0, 3, 0, True), (3, 3, 1, 3, 0, True)]
-    apart = run(WindowJoin("inner", ordered("l"), ordered("r"), interleaved=False))
+    apart = run(window_join("inner", ordered("l"), ordered("r"), interleaved=False))
     assert apart({0: [{"lt": 3}, {"lt": 1}], 1: [{"rt": 3}, {"rt": 2}]})[0] == [(3, 2), (3, 3)]
 
 
@@ -221,14 +230,14 @@ def test_the_declared_order_decides_within_a_batch_and_the_left_comes_first_amon
 def test_delta_counts_timestamps_and_dates_in_microseconds(run: Runner, old: Any, new: Any, size: int) -> None:
     fits = size >= 2**63 - 1
     for width, left_over in ((size, 1 if fits else 2), (size - 1, 1)):
-        step = run(WindowJoin("inner", side("l", COUNT[0]), side("r", WindowSpec("delta", width, "rv"))))
+        step = run(window_join("inner", side("l", COUNT[0]), side("r", WindowSpec("delta", width, "rv"))))
         step(right(1, old))
         assert step(right(1, new))[2].state == (0, left_over)
 
 
 def test_partitions_are_what_group_by_tells_apart(run: Runner) -> None:
     one = WindowSpec("count", 1, None, ("rv", "rs"))
-    step = run(WindowJoin("inner", side("l", COUNT[0]), side("r", one)))
+    step = run(window_join("inner", side("l", COUNT[0]), side("r", one)))
     values = [(0.0, "a"), (-0.0, "a"), (float("nan"), "a"), (float("nan"), "a"), (None, "a"), (None, "a"), (0.0, None)]
     report = step({1: [{"rk": 1, "rv": value, "rs": text} for value, text in values]})[2]
     assert (report.state, report.partitions) == ((0, 4), (0, 4))
@@ -253,13 +262,13 @@ def test_nonsense_is_refused(wrong: Callable[[], Any]) -> None:
 def test_what_a_join_says_of_itself() -> None:
     time = WindowSpec("time", 1)
     aged = WindowSpec("count", 1, None, ("rk",), PartitionLimit("age", 1))
-    join = WindowJoin("inner", side("l", COUNT[1]), side("r", aged), padded_column="p", max_rows=7)
+    join = window_join("inner", side("l", COUNT[1]), side("r", aged), padded_column="p", max_rows=7)
     assert join.needs_clock and not join.needs_run
-    assert WindowJoin("inner", side("l", time), side("r", COUNT[1])).needs_run
+    assert window_join("inner", side("l", time), side("r", COUNT[1])).needs_run
     assert join.shown == (("lk", "lv"), ("rk", "rv")) and join.extra == ("p",)
     assert join.for_shards(2).max_rows == 4 and join.limited(None, "fail").max_rows is None
     assert join.identity == join.limited(1, "drop_oldest").identity
-    assert join.identity != WindowJoin("inner", side("l", COUNT[2]), side("r", aged), padded_column="p").identity
+    assert join.identity != window_join("inner", side("l", COUNT[2]), side("r", aged), padded_column="p").identity
 
 
 visits = st.lists(st.integers(0, 5), max_size=20)

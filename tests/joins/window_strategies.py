@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.joins.strategies import conditions
 
 from watersmeet.joins.core.operator import NOW, RUN
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide, WindowSpec
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
 
 Row = dict[str, Any]
 
@@ -65,9 +66,8 @@ def joins(draw: st.DrawFn, *, ordered: bool | None = None, clocks: bool = True, 
     has_order = draw(st.booleans()) if ordered is None else ordered
     kind = draw(st.sampled_from(KINDS))
     left, right = (
-        WindowSide(
+        Port(
             columns=tuple(f"{s}.{c}" for c in draw(st.sampled_from((("k", "o", "v"), ("o", "d"), ("v",))))),
-            window=draw(specs(s, clocks=clocks, limits=limits)),
             order=f"{s}.o" if has_order else None,
             keys=tuple(f"{s}.{c}" for c in keys),
             code=f"{s}.code" if keys else None,
@@ -82,6 +82,10 @@ def joins(draw: st.DrawFn, *, ordered: bool | None = None, clocks: bool = True, 
         kind=kind,
         left=left,
         right=right,
+        windows=(
+            draw(specs("l", clocks=clocks, limits=limits)),
+            draw(specs("r", clocks=clocks, limits=limits)),
+        ),
         condition=draw(conditions()) if draw(st.booleans()) else None,
         interleaved=draw(st.booleans()) if ordered is None else ordered,
         padded_column=draw(st.sampled_from((None, "#padded"))),
@@ -152,8 +156,5 @@ def cut(sequence: list[tuple[int, Row]], cuts: list[int]) -> list[Batch]:
 
 def with_partitions_by_key(join: WindowJoin) -> WindowJoin:
     """The same join with both windows partitioned by the key, which is what makes it sound to split it by the key."""
-    sides = {
-        name: replace(side, window=replace(side.window, partition=(f"{name[0]}.k",), limit=None))
-        for name, side in (("left", join.left), ("right", join.right))
-    }
-    return replace(join, **sides)
+    left, right = (replace(spec, partition=(f"{s}.k",), limit=None) for s, spec in zip("lr", join.windows, strict=True))
+    return replace(join, windows=(left, right))

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import cast
 
 from watersmeet.families.asof.relation import AnalyzedAsofJoin
-from watersmeet.joins.asof.operator import AsofJoin, AsofKind, AsofSide
+from watersmeet.joins.asof.operator import AsofJoin, AsofKind
+from watersmeet.joins.core.port import Port
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan, ViewPlan
 from watersmeet.physical.ports import Keys, port_plan, unions_of
@@ -50,5 +51,6 @@ def _filtered(join: AnalyzedAsofJoin, given: PortInput) -> ScanPlan | ViewPlan:
     return replace(given.plan, filters=(*given.plan.filters, *join.right_only))
 
 
-def _side(given: PortInput, plan: PortPlan, port: int, time: str, keys: Keys) -> AsofSide:
-    return AsofSide(given.needed, time, keys.names(port), plan.code, keys.exact, plan.dead, given.late, given.times)
+def _side(given: PortInput, plan: PortPlan, port: int, time: str, keys: Keys) -> Port:
+    times = tuple(dict.fromkeys((*given.times, time)))
+    return Port(given.needed, times, keys.names(port), plan.code, keys.exact, plan.dead, late=given.late, compared=time)

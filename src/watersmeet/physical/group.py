@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.joins.group.types import canonical, result_type
 from watersmeet.joins.latest.operator import Latest
@@ -83,7 +84,7 @@ def plan_latest(query: AnalyzedQuery, rows: ViewPlan, types: Types) -> JoinPlan:
     columns = tuple(column for column in rows.columns if column not in keys)
     exact = len(keys) == 1 and types.type_of(query.key[0]) in EXACT
     code = keys[0] if exact else CODE
-    operator = Latest(columns, keys, code, exact, append=True)
+    operator = Latest(Port(columns, (), keys, code, exact), append=True)
     hashed = () if exact else keys
     port = PortPlan(rows, rows.columns, code=code, hashed=hashed, route="key", position=POSITION)
     why = (

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind, Side
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route
 from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
@@ -30,10 +31,10 @@ def plan_interval_join(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, Port
     conditions, after = split_residual(join.residual, operands)
     condition = all_of([*further, *conditions])
     routes = _routes(join.kind, keyed=bool(keys.pairs))
-    planned = [_port(join, p, inputs[p], operands, keys, condition, after, routes[p]) for p in (0, 1)]
+    planned = [_port(join, p, inputs[p], operands, keys, condition, after, routes[p], pair[p]) for p in (0, 1)]
     left, right = (side for _, side in planned)
     operator = IntervalJoin(
-        join.kind, left, right, *pair, lower, upper,
+        join.kind, left, right, lower, upper,
         tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds),
         condition,
         idle=inputs[0].idle + inputs[1].idle,
@@ -54,12 +55,13 @@ def _port(
     condition: Condition | None,
     after: list[Expr],
     route: Route,
-) -> tuple[PortPlan, Side]:
+    time: str,
+) -> tuple[PortPlan, Port]:
     """What goes through the exchange for one side, and how the kernel finds it there."""
     shown = shown_columns(given, after)
     plan = port_plan(given, port, operands, keys, (join.left_only, join.right_only)[port], shown, route)
     read = tuple(name for name in plan.names if name in mentioned(condition))
-    side = Side(shown, given.times, keys.names(port), plan.code, keys.exact, plan.dead, read, given.late)
+    side = Port(shown, given.times, keys.names(port), plan.code, keys.exact, plan.dead, read, given.late, time)
     return plan, side
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from watersmeet.families.sync.relation import AnalyzedSyncJoin
-from watersmeet.joins.sync.operator import SyncJoin, SyncPort
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.sync.operator import SyncJoin
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
 from watersmeet.physical.ports import unions_of
 
@@ -12,7 +13,7 @@ def plan_sync_join(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...]) -> Joi
     """The plan of a sync join over two or more sources."""
     times = tuple(str(time) for time in join.times)
     operator = SyncJoin(
-        tuple(SyncPort(given.needed, time, given.late) for given, time in zip(inputs, times, strict=True)),
+        tuple(Port(given.needed, (time,), late=given.late) for given, time in zip(inputs, times, strict=True)),
         join.disorder,
         idle=tuple(idle for given in inputs for idle in given.idle if _column(idle[0]) in times),
         unions=unions_of(lag for given in inputs for lag in given.lags if lag.column in times),

@@ -9,10 +9,9 @@ from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.changelog.table_join import TableSide
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.lookup.operator import LookupJoin, LookupKind
 from watersmeet.physical.condition import Operands
@@ -48,7 +47,7 @@ def plan_table(scan: AnalyzedScan, plan: ScanPlan, types: Types) -> JoinPlan:
     columns = tuple(f"{scan.alias}.{name}" for name in plan.columns)
     port = PortPlan(plan, (*columns, OP), code=code, hashed=() if exact else keys, route="key", position=POSITION)
     why = ("table by its primary key: an upsert takes back the row that it replaces", "sharded by the primary key")
-    operator = Latest(columns, keys, code, exact)
+    operator = Latest(Port(columns, (), keys, code, exact))
     return JoinPlan((port,), operator, columns, (), why, scan, made=((WEIGHT, "BIGINT"),))
 
 
@@ -65,12 +64,13 @@ def plan_lookup_join(join: AnalyzedLookupJoin, given: tuple[PortInput, PortInput
     )
     planned = [_port(join, n, given[n], operands, keys, condition, after, route[n]) for n in (0, 1)]
     sides = [
-        Side(shown, given[n].times if n != table else (), keys.names(n), plan.code, keys.exact, plan.dead,
-             tuple(name for name in plan.names if name in mentioned(condition)))
+        Port(shown, given[n].times if n != table else (), keys.names(n), plan.code, keys.exact, plan.dead,
+             tuple(name for name in plan.names if name in mentioned(condition)),
+             upsert_key=_upsert_key(join, n) if n == table else ())
         for n, (plan, shown) in enumerate(planned)
     ]  # fmt: skip
     operator = LookupJoin(
-        cast("LookupKind", join.kind), sides[0], sides[1], table, _upsert_key(join, table), condition,
+        cast("LookupKind", join.kind), sides[0], sides[1], table, condition,
         join.late_table, join.retention, join.waiting, join.load_first,
         idle=given[1 - table].idle, unions=unions_of(given[1 - table].lags),
     )  # fmt: skip
@@ -93,8 +93,8 @@ def plan_table_join(join: AnalyzedTableJoin, given: tuple[PortInput, PortInput],
     routes = _routes(join.kind, keyed=bool(keys.pairs))
     planned = [_port(join, n, given[n], operands, keys, condition, after, routes[n]) for n in (0, 1)]
     sides = [
-        TableSide(shown, keys.names(n), plan.code, keys.exact, plan.dead,
-                  tuple(name for name in plan.names if name in mentioned(condition)), _upsert_key(join, n))
+        Port(shown, (), keys.names(n), plan.code, keys.exact, plan.dead,
+             tuple(name for name in plan.names if name in mentioned(condition)), upsert_key=_upsert_key(join, n))
         for n, (plan, shown) in enumerate(planned)
     ]  # fmt: skip
     family = ChangelogJoin if keys.pairs else NestedJoin

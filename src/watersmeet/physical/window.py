@@ -7,7 +7,8 @@ from typing import cast
 
 from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSide, WindowSpec
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.leaves import shown_by
 from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
@@ -40,12 +41,12 @@ def plan_window_join(join: AnalyzedWindowJoin, inputs: tuple[PortInput, PortInpu
     condition = all_of(conditions)
     sharding = _sharding(join)
     planned = [_port(join, p, inputs[p], operands, keys, condition, after, sharding) for p in (0, 1)]
-    left, right = (side for _, side in planned)
+    left, right = (side for _, side, _ in planned)
     pads: tuple[Padding, ...] = tuple(
         padding_of(pad, scan) for pad, scan in zip(join.paddings, (join.left, join.right), strict=True)
     )
     operator = WindowJoin(
-        cast("WindowKind", join.kind), left, right, condition,
+        cast("WindowKind", join.kind), left, right, (planned[0][2], planned[1][2]), condition,
         interleaved=None not in join.order,
         padded_column=PADDED if any(pad != "nulls" for pad in pads) else None,
         punctuated=join.punctuated,
@@ -53,7 +54,7 @@ def plan_window_join(join: AnalyzedWindowJoin, inputs: tuple[PortInput, PortInpu
     )  # fmt: skip
     columns = (*left.columns, *right.columns)
     return JoinPlan(
-        tuple(port for port, _ in planned), operator, columns, tuple(after), _why(join, sharding, after), join, pads
+        tuple(port for port, _, _ in planned), operator, columns, tuple(after), _why(join, sharding, after), join, pads
     )
 
 
@@ -73,7 +74,7 @@ def _port(
     condition: Condition | None,
     after: list[Expr],
     sharding: Sharding,
-) -> tuple[PortPlan, WindowSide]:
+) -> tuple[PortPlan, Port, WindowSpec]:
     """What goes through the exchange for one side, and how the kernel finds it there."""
     scan = (join.left, join.right)[port]
     # No watermark matters to a window, so no column is carried for one.
@@ -92,11 +93,11 @@ def _port(
     plan = replace(plan, shard_by=shard_by, position=POSITION if position else None)
     plan = plan if plan.names else _counted(plan, scan)
     read = tuple(name for name in plan.names if name in mentioned(condition))
-    side = WindowSide(
-        shown, window, next(iter(ordered + position), None), keys.names(port), plan.code, keys.exact, plan.dead, read,
-        unmatched,
+    side = Port(
+        shown, (), keys.names(port), plan.code, keys.exact, plan.dead, read,
+        order=next(iter(ordered + position), None), unmatched=unmatched,
     )  # fmt: skip
-    return plan, side
+    return plan, side, window
 
 
 def _counted(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:

@@ -85,14 +85,14 @@ class LatestReference:
         """One batch: upserts and deletes in the order of delivery; gives what changes, each row with a number."""
         before = Counter(self.rows.values())
         for row in sorted(arrivals.get(0, ()), key=lambda row: row.get(POSITION, 0)):
-            key = tuple(freeze(row[name]) for name in self.latest.keys)
-            if any(row[name] is None for name in self.latest.keys):
+            key = tuple(freeze(row[name]) for name in self.latest.port.keys)
+            if any(row[name] is None for name in self.latest.port.keys):
                 continue
-            dead = self.latest.dead is not None and row[self.latest.dead]
+            dead = self.latest.port.dead is not None and row[self.latest.port.dead]
             if dead or (not self.latest.append and row[OP] < 0):
                 self.rows.pop(key, None)
             else:
-                self.rows[key] = tuple(freeze(row[name]) for name in self.latest.columns)
+                self.rows[key] = tuple(freeze(row[name]) for name in self.latest.port.columns)
         after = Counter(self.rows.values())
         after.subtract(before)
         return Counter({row: number for row, number in after.items() if number})

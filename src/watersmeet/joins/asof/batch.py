@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.asof.versions import Found, Versions
 from watersmeet.joins.core.marks import Watermarks
@@ -17,7 +16,7 @@ from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.runs import DIRECTORY, Directory, Rows, as_int64
 
 if TYPE_CHECKING:
-    from watersmeet.joins.asof.operator import AsofJoin, AsofSide
+    from watersmeet.joins.asof.operator import AsofJoin
 
 
 class AsofBatch:
@@ -48,9 +47,9 @@ class AsofBatch:
     def admit(self, port: int, table: pa.Table) -> None:
         """Set late rows apart, and rows that nothing can fit; the others are new questions or versions."""
         side = self.join.sides[port]
-        times = {name: as_int64(table.column(name).combine_chunks()) for name in side.watermarked}
+        times = {name: as_int64(table.column(name).combine_chunks()) for name in side.times}
         late = self.before.is_late(times, table.num_rows)
-        dead = _dead(side, table)
+        dead = ~side.alive(table, side.time)
         self.counts["rows"][port] += table.num_rows
         self.counts["late"][port] += int(late.sum())
         if side.late and late.any():
@@ -259,16 +258,6 @@ class AsofBatch:
         names = [*self.join.left.columns, *self.join.right.columns, *self.join.extra]
         extra = [pa.array(np.full(len(rows), missing, np.int8))] * len(self.join.extra)
         self.out.append(pa.Table.from_arrays([*left, *right, *extra], names=names))
-
-
-def _dead(side: AsofSide, table: pa.Table) -> Bools:
-    """Which rows can fit nothing: their own predicate is not true, or a key or the compared time is NULL."""
-    dead = np.zeros(table.num_rows, np.bool_)
-    for name in (*side.keys, side.time):
-        dead |= table.column(name).is_null().to_numpy()
-    if side.dead is not None:
-        dead |= pc.fill_null(table.column(side.dead), True).to_numpy()
-    return dead
 
 
 def _parts(found: Found) -> tuple[Ints, Ints, Ints]:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.joins.asof.operator import AsofJoin, AsofSide
+from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core.marks import hear
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, NOW, RIGHT, Marks, StateOverflowError
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, event_time
 
 Row = Mapping[str, Any]
@@ -37,7 +38,7 @@ class AsofStep:
 class AsofReference:
     """An as-of join in progress.
 
-    >>> join = AsofReference(AsofJoin("left", AsofSide(("q",), "q"), AsofSide(("t",), "t")))
+    >>> join = AsofReference(AsofJoin("left", Port(("q",), ("q",)), Port(("t",), ("t",))))
     >>> join.step({0: [{"q": 1}, {"q": 7}], 1: [{"t": 5}]}, {"t": 5}).rows
     [(1, None)]
     >>> join.step({}, {"t": 8}).rows
@@ -150,13 +151,13 @@ class AsofReference:
         return (abs(version - time), int(version > time))
 
     def _is_late(self, port: int, row: Row) -> bool:
-        for name in self.join.sides[port].watermarked:
+        for name in self.join.sides[port].times:
             time, mark = event_time(row[name]), self._received.get(name)
             if mark == END_OF_INPUT or (time is not None and mark is not None and time < mark):
                 return True
         return False
 
-    def _is_dead(self, side: AsofSide, row: Row) -> bool:
+    def _is_dead(self, side: Port, row: Row) -> bool:
         if side.dead is not None and row[side.dead] is not False:
             return True
         return row[side.time] is None or any(row[key] is None for key in side.keys)
@@ -203,7 +204,7 @@ class AsofReference:
         return dict(self._emitted)
 
 
-def _time(side: AsofSide, row: Row) -> int:
+def _time(side: Port, row: Row) -> int:
     time = event_time(row[side.time])
     assert time is not None  # a row without a time has been turned away
     return time

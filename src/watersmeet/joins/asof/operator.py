@@ -38,15 +38,17 @@ key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from watersmeet.joins.asof.batch import AsofBatch
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks, hear
-from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound
 from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout
 
@@ -58,36 +60,6 @@ Direction = Literal["backward", "forward", "nearest"]
 
 
 @dataclass(frozen=True)
-class AsofSide:
-    """How one side's rows arrive: the names of their Arrow columns.
-
-    - ``columns``: what the result shows of a row, in order
-    - ``time``: the event time that is compared (TIMESTAMP, DATE or integers); one of ``times``
-    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
-    - ``exact``: equal codes imply equal keys, so that candidates need no second look
-    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
-      all may
-    - ``late``: what a late row shows; nothing: late rows are only counted
-    - ``times``: the watermarked columns, which are also the names of their marks; none given: ``time`` alone
-    """
-
-    columns: tuple[str, ...]
-    time: str
-    keys: tuple[str, ...] = ()
-    code: str | None = None
-    exact: bool = False
-    dead: str | None = None
-    late: tuple[str, ...] = ()
-    times: tuple[str, ...] = ()
-
-    @property
-    def watermarked(self) -> tuple[str, ...]:
-        """The watermarked columns, the compared one included."""
-        return tuple(dict.fromkeys((*self.times, self.time)))
-
-
-@dataclass(frozen=True)
 class AsofJoin(Family):
     """An as-of join, ready to run.
 
@@ -96,7 +68,7 @@ class AsofJoin(Family):
     is missing; None: no such column.
 
     >>> from watersmeet.testing import MemoryStore
-    >>> join = AsofJoin("left", AsofSide(("q",), "q"), AsofSide(("t", "v"), "t"))
+    >>> join = AsofJoin("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
     >>> arrivals = {0: pa.table({"q": [1, 7, 9]}), 1: pa.table({"t": [5, 8], "v": ["a", "b"]})}
     >>> for table in join.step(MemoryStore(), arrivals, {"q": 9, "t": 8}).rows:
     ...     print(table.to_pylist())
@@ -104,17 +76,15 @@ class AsofJoin(Family):
     [{'q': 1, 't': None, 'v': None}]
     """
 
+    name: ClassVar[str] = "as-of"
+
     kind: AsofKind
-    left: AsofSide
-    right: AsofSide
+    left: Port
+    right: Port
     direction: Direction = "backward"
     strict: bool = False
     tolerance: int | None = None
     padded_column: str | None = None
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -130,33 +100,28 @@ class AsofJoin(Family):
         return batch.finish()
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each side."""
-        return (self.left.columns, self.right.columns)
-
-    @property
     def extra(self) -> tuple[str, ...]:
         """The column that says which side is missing, if it is asked for."""
         return () if self.padded_column is None else (self.padded_column,)
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a late row of each port shows, if late rows are kept."""
-        return (self.left.late, self.right.late)
-
-    @property
-    def identity(self) -> str:
-        """What of the join decides what its state means: all but limits, idleness and what is told of rows."""
-        sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
-        return repr(replace(self, padded_column=None, max_rows=None, overflow="fail", idle=(), **sides))
+    def identity(self) -> Identity:
+        """What of the join decides what its state means."""
+        return self.identified(
+            (layout.columns for layout in self.layouts),
+            kind=self.kind,
+            direction=self.direction,
+            strict=self.strict,
+            tolerance=self.tolerance,
+        )
 
     @property
     def times(self) -> tuple[str, ...]:
         """The watermarked columns of the result: those of the left side."""
-        return self.left.watermarked
+        return self.left.times
 
     @property
-    def sides(self) -> tuple[AsofSide, AsofSide]:
+    def sides(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
 
@@ -169,7 +134,7 @@ class AsofJoin(Family):
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: questions in the order of their times, versions by key and time."""
         return (
-            Layout(self._stored(self.left, self.left.watermarked), self.left.watermarked, self.left.time, None),
+            Layout(self._stored(self.left, self.left.times), self.left.times, self.left.time, None),
             Layout(self._stored(self.right, (self.right.time,)), (self.right.time,), self.right.time, self.right.code),
         )
 
@@ -178,7 +143,7 @@ class AsofJoin(Family):
         """Whether equal codes imply equal keys."""
         return self.left.exact and self.right.exact
 
-    def _stored(self, side: AsofSide, times: tuple[str, ...]) -> tuple[str, ...]:
+    def _stored(self, side: Port, times: tuple[str, ...]) -> tuple[str, ...]:
         code = () if side.code is None else (side.code,)
         keys = () if self.is_exact else side.keys
         return tuple(dict.fromkeys((*side.columns, *times, *keys, *code)))

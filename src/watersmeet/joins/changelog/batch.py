@@ -28,11 +28,11 @@ class ChangelogBatch:
     def __init__(self, join: TableJoin, store: Store) -> None:
         self.join = join
         self.states = [
-            TableState(store, name, side.layout, join.sizes)
-            for name, side in zip(("left", "right"), join.sides, strict=True)
+            TableState(store, name, layout, join.sizes)
+            for name, layout in zip(("left", "right"), join.layouts, strict=True)
         ]
-        self.changes = [side.layout.nothing for side in join.sides]
-        self.new = [side.layout.nothing for side in join.sides]
+        self.changes = [layout.nothing for layout in join.layouts]
+        self.new = [layout.nothing for layout in join.layouts]
         self.out = Gathering((*join.left.columns, *join.right.columns))
         self.rows, self.padded = [0, 0], [0, 0]
         self.matched = 0
@@ -40,7 +40,7 @@ class ChangelogBatch:
     def admit(self, port: int, table: pa.Table) -> Iterator[pa.Table]:
         """Take in the changes of a table; what can never match comes out alone at once, or never."""
         self.rows[port] += table.num_rows
-        side = self.join.sides[port]
+        side, layout = self.join.sides[port], self.join.layouts[port]
         if side.upsert_key:
             changes = upserted(self.states[port], table, side.upsert_key)
             alive = side.alive(changes.table)
@@ -48,8 +48,8 @@ class ChangelogBatch:
             dead = changes.where(~alive)
         else:
             alive = side.alive(table)
-            rows = side.layout.rows(table)
-            self.changes[port] = self.new[port] = side.layout.consolidated(rows.where(alive))
+            rows = layout.rows(table)
+            self.changes[port] = self.new[port] = layout.consolidated(rows.where(alive))
             dead = rows.where(~alive)
         if len(dead) and self.join.tracked[port]:
             yield from self.emit_alone(port, dead, dead.weights * self.join.meets(np.zeros(len(dead), np.int64)))

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from watersmeet.joins.changelog.table_join import TableJoin, TableSide
+from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate
 
 Row = Mapping[str, Any]
@@ -55,7 +56,7 @@ class Bag:
 class Reference:
     """A join of two tables in progress; ``tables`` are what they hold now.
 
-    >>> join = TableJoin("left", TableSide(("a",), ("a",)), TableSide(("b",), ("b",)))
+    >>> join = TableJoin("left", Port(("a",), keys=("a",)), Port(("b",), keys=("b",)))
     >>> reference = Reference(join)
     >>> reference.step({0: [{"a": 1, "#weight": 1}]})
     Counter({(1, None): 1})
@@ -76,9 +77,9 @@ class Reference:
         return Counter({row: number for row, number in after.items() if number})
 
 
-def change(side: TableSide, table: Bag, rows: Sequence[Row]) -> None:
+def change(side: Port, table: Bag, rows: Sequence[Row]) -> None:
     """Let changes happen to a table."""
-    stored = (*side.layout.columns, *side.keys, *([] if side.dead is None else [side.dead]))
+    stored = (*side.columns, *side.keys, *side.operands, *side.upsert_key, *([] if side.dead is None else [side.dead]))
     if not side.upsert_key:
         for row in rows:
             table.add({name: row[name] for name in stored}, row.get(WEIGHT, 1))
@@ -125,7 +126,7 @@ def matches(join: TableJoin, left: Row, right: Row) -> bool:
     return join.condition is None or evaluate(join.condition, {**left, **right}) is True
 
 
-def is_dead(side: TableSide, row: Row) -> bool:
+def is_dead(side: Port, row: Row) -> bool:
     """Whether a row can never match."""
     return (side.dead is not None and row[side.dead] is not False) or any(row[key] is None for key in side.keys)
 

@@ -21,12 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.changelog.batch import limit, report
-from watersmeet.joins.changelog.table_join import TableJoin
+from watersmeet.joins.changelog.table_join import TableJoin, table_layout
 from watersmeet.joins.core.changes import Gathering, row_codes
 from watersmeet.joins.core.matching import Ints, Pairs
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
@@ -44,20 +45,22 @@ class NestedJoin(TableJoin):
     """A join of two tables by a condition alone, ready to run. Its sides have no ``keys`` and no ``code``.
 
     >>> from watersmeet.joins.core.condition import Apply, Column
-    >>> from watersmeet.joins.changelog.table_join import TableSide
+    >>> from watersmeet.joins.core.port import Port
     >>> from watersmeet.testing import MemoryStore
     >>> condition = Apply("<", (Column("a"), Column("b")))
-    >>> join, store = NestedJoin("left", TableSide(("a",)), TableSide(("b",)), condition), MemoryStore()
+    >>> join, store = NestedJoin("left", Port(("a",)), Port(("b",)), condition), MemoryStore()
     >>> join.step(store, {0: pa.table({"a": [1]})}, {}).rows[0].to_pylist()
     [{'a': 1, 'b': None, '#weight': 1}]
     >>> sorted(join.step(store, {1: pa.table({"b": [5]})}, {}).rows[0].column("#weight").to_pylist())
     [-1, 1]
     """
 
+    name: ClassVar[str] = "block-nested"
+
     @cached_property
     def layouts(self) -> tuple[TableLayout, TableLayout]:
         """What is stored of each side."""
-        left, right = ((*side.layout.columns, CODE) for side in self.sides)
+        left, right = ((*table_layout(side).columns, CODE) for side in self.sides)
         return (TableLayout(left, CODE), TableLayout(right, CODE))
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
@@ -105,7 +108,7 @@ class NestedBatch:
         """Take in the changes of a table; what can never match comes out alone at once, or never."""
         self.rows[port] += table.num_rows
         side, layout = self.join.sides[port], self.join.layouts[port]
-        table = table.append_column(CODE, pa.array(row_codes(table, side.upsert_key or side.layout.columns)))
+        table = table.append_column(CODE, pa.array(row_codes(table, side.upsert_key or table_layout(side).columns)))
         if side.upsert_key:
             changes = upserted(self.states[port], table, side.upsert_key)
         else:

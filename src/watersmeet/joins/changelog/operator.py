@@ -24,22 +24,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
 from watersmeet.joins.changelog.batch import ChangelogBatch
-from watersmeet.joins.changelog.table_join import TableJoin, TableSide
+from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.operator import Emission, Marks, Store
-
-__all__ = ["ChangelogJoin", "TableSide"]
 
 
 @dataclass(frozen=True)
 class ChangelogJoin(TableJoin):
     """A join of two tables by equal keys, ready to run.
 
+    >>> from watersmeet.joins.core.port import Port
     >>> from watersmeet.testing import MemoryStore
-    >>> sides = [TableSide((f"{s}.k", f"{s}.v"), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
+    >>> sides = [Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
     >>> join, store = ChangelogJoin("left", *sides), MemoryStore()
     >>> left, right = ({p: pa.table({f"{s}.k": [1], f"{s}.v": [s]})} for p, s in enumerate("lr"))
     >>> [list(change.values()) for table in join.step(store, left, {}).rows for change in table.to_pylist()]
@@ -47,6 +47,8 @@ class ChangelogJoin(TableJoin):
     >>> [list(change.values()) for table in join.step(store, right, {}).rows for change in table.to_pylist()]
     [[1, 'l', 1, 'r', 1], [1, 'l', None, None, -1]]
     """
+
+    name: ClassVar[str] = "merge"
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""

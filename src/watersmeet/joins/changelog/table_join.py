@@ -9,59 +9,22 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Bools, Ints, Pairs, Stretches
 from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import LEFT_ONLY, TRACKED, Kind
 from watersmeet.joins.state.table_rows import TableLayout, TableRows
 from watersmeet.joins.state.table_state import SIZES, Sizes
 
 
-@dataclass(frozen=True)
-class TableSide:
-    """How the changes of one table arrive: the names of their Arrow columns.
-
-    - ``columns``: what the result shows of a row, in order
-    - ``keys``: the key columns; a NULL in one of them never matches
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
-    - ``exact``: equal codes imply equal keys, so that candidates need no second look
-    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
-      all may
-    - ``operands``: further columns that the condition reads
-    - ``upsert_key``: the table's primary key, from which ``keys`` follow: arrivals carry `OP` and `POSITION` and
-      replace the row with their key. Empty: arrivals carry `WEIGHT`; without it each is an insert
-    """
-
-    columns: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    code: str | None = None
-    exact: bool = False
-    dead: str | None = None
-    operands: tuple[str, ...] = ()
-    upsert_key: tuple[str, ...] = ()
-
-    @cached_property
-    def layout(self) -> TableLayout:
-        """What is stored of the table. What never matches is stored only where a delete will not say what it was."""
-        keys = () if self.exact and not self.upsert_key else self.keys
-        code = () if self.code is None else (self.code,)
-        dead = (self.dead,) if self.dead is not None and self.upsert_key else ()
-        columns = (*self.columns, *keys, *code, *self.operands, *self.upsert_key, *dead)
-        return TableLayout(tuple(dict.fromkeys(columns)), self.code)
-
-    def alive(self, table: pa.Table | pa.RecordBatch) -> Bools:
-        """Which rows may match: no key is NULL, and the row's own predicate is true. Columns not there say nothing."""
-        names = frozenset(table.schema.names)
-        alive = np.ones(table.num_rows, np.bool_)
-        for name in self.keys:
-            if name in names and table.column(name).null_count:
-                alive &= table.column(name).is_valid().to_numpy(zero_copy_only=False)
-        if self.dead is not None and self.dead in names and table.num_rows:
-            alive &= ~pc.fill_null(table.column(self.dead), True).to_numpy(zero_copy_only=False)
-        return alive
+def table_layout(port: Port) -> TableLayout:
+    """What is stored of a table. What never matches is stored only where a delete will not say what it was."""
+    further = (*port.keys, *port.upsert_key, *([] if port.dead is None else [port.dead])) if port.upsert_key else ()
+    return TableLayout(tuple(dict.fromkeys((*port.needed, *further))), port.code)
 
 
 @dataclass(frozen=True)
@@ -72,10 +35,9 @@ class TableJoin(Family):
     """
 
     kind: Kind
-    left: TableSide
-    right: TableSide
+    left: Port
+    right: Port
     condition: Condition | None = None
-    max_rows: int | None = None
     sizes: Sizes = SIZES
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
@@ -92,31 +54,31 @@ class TableJoin(Family):
         return False
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each side."""
-        return (self.left.columns, self.right.columns)
-
-    @property
     def extra(self) -> tuple[str, ...]:
         """The weight of a change."""
         return (WEIGHT,)
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """No change of a table is late."""
-        return ((), ())
-
-    @property
-    def identity(self) -> str:
+    def identity(self) -> Identity:
         """What of the join decides what its state means."""
-        return repr(replace(self, max_rows=None, sizes=SIZES))
+        names = self.canonical
+        return self.identified(
+            (layout.columns for layout in self.layouts),
+            kind=self.kind,
+            condition=names.condition(self.condition),
+        )
+
+    @cached_property
+    def layouts(self) -> tuple[TableLayout, TableLayout]:
+        """What is stored of each side."""
+        return (table_layout(self.left), table_layout(self.right))
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
         return replace(self, max_rows=max_rows)
 
     @property
-    def sides(self) -> tuple[TableSide, TableSide]:
+    def sides(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
 
@@ -155,7 +117,7 @@ class TableJoin(Family):
 
     def holding(self, condition: Condition, left: TableRows, right: TableRows, found: Pairs) -> Bools:
         """For which of the candidates the condition holds."""
-        ours = frozenset(self.left.layout.columns)
+        ours = frozenset(self.layouts[LEFT].columns)
 
         def column(name: str) -> pa.Array:
             rows, positions = (left, found.probe) if name in ours else (right, found.build)

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, Self, cast, runtime_checkable
+from functools import cached_property
+from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+
+from watersmeet.joins.core.identity import Identity, Names
+from watersmeet.joins.core.port import Port
 
 LEFT, RIGHT = 0, 1
 """The ports of a join of two sides."""
@@ -35,11 +39,31 @@ Overflow = Literal["fail", "drop_oldest"]
 limit, or the rows with the earliest times are dropped and counted, of a preserved side padded."""
 
 
-class StateOverflowError(Exception):
-    """Raised when a shard would have to keep more rows than it may; the batch then has not happened."""
+class StepError(Exception):
+    """Raised where a step cannot go on; the batch then has not happened.
+
+    It is data, so that it can be told in another process: the ``condition`` by name, and its ``parameters``.
+    """
+
+    def __init__(self, condition: str, parameters: Mapping[str, str]) -> None:
+        super().__init__(condition, parameters)
+        self.condition = condition
+        self.parameters = parameters
+
+
+class StateOverflowError(StepError):
+    """Raised when a shard would have to keep more rows than it may.
+
+    >>> StateOverflowError((1, 20), 5).parameters["rows"]
+    '1 rows of the left and 20 of the right side'
+    """
 
     def __init__(self, kept: tuple[int, ...], limit: int) -> None:
-        super().__init__(f"{' and '.join(map(str, kept))} rows of the sides exceed {limit}")
+        side, rows = str(kept.index(max(kept)) + 1), f"{sum(kept):,} rows"
+        if len(kept) == 2:
+            side = "left" if kept[LEFT] >= kept[RIGHT] else "right"
+            rows = f"{kept[LEFT]:,} rows of the left and {kept[RIGHT]:,} of the right side"
+        super().__init__("STATE_LIMIT", {"side": side, "rows": rows, "limit": f"{limit:,}"})
         self.kept = kept
         self.limit = limit
 
@@ -106,6 +130,9 @@ def gathered(pieces: Iterable[pa.Table | Emission]) -> Emission:
 class JoinOperator(Protocol):
     """A join family, ready to run."""
 
+    name: ClassVar[str]
+    """What the family is called in metrics, and in the identity of a state."""
+
     @property
     def shown(self) -> tuple[tuple[str, ...], ...]:
         """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
@@ -132,8 +159,12 @@ class JoinOperator(Protocol):
         ...
 
     @property
-    def identity(self) -> str:
+    def identity(self) -> Identity:
         """What of the operator decides what its state means; the state of another identity is not its own."""
+        ...
+
+    def is_partitioned(self, port: int) -> bool:
+        """Whether each shard has partitions of its own at that port; else all have a share in one."""
         ...
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> JoinOperator:
@@ -149,16 +180,49 @@ class JoinOperator(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """What the join families have in common; one that differs says so itself.
 
-    A family is a frozen dataclass. ``max_rows``: how many rows it may keep; ``idle``: after how many microseconds of
-    wall clock a column counts as idle.
+    - ``max_rows``, ``overflow``: how many rows it may keep, and what happens beyond
+    - ``idle``: after how many microseconds of wall clock a column counts as idle
+    - ``unions``: the columns that several sources feed, with the marks of their parts
+    - ``names``: the canonical names of its columns, under which a state keeps them (see `Names`)
     """
 
-    max_rows: int | None
+    name: ClassVar[str]
+
+    max_rows: int | None = None
     overflow: Overflow = "fail"
     idle: tuple[tuple[str, int], ...] = ()
+    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def canonical(self) -> Names:
+        """The canonical names of its columns."""
+        return Names(self.names)
+
+    @property
+    def sides(self) -> tuple[Port, ...]:
+        """How the rows of each port arrive."""
+        raise NotImplementedError
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each port."""
+        return tuple(side.columns for side in self.sides)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What a late row of each port shows, if late rows are kept."""
+        return tuple(side.late for side in self.sides)
+
+    def identified(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
+        """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
+        names = self.canonical
+        ports = [port.identity(names, columns) for port, columns in zip(self.sides, stored, strict=True)]
+        return {"family": self.name, "ports": ports, "unions": names.unions(self.unions), **fields}
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -177,11 +241,15 @@ class Family:
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The same that keeps at most so many rows."""
-        return replace(cast("Any", self), max_rows=max_rows, overflow=overflow)
+        return replace(self, max_rows=max_rows, overflow=overflow)
 
     def for_shards(self, shards: int) -> Self:
         """The same as it runs in each of so many shards: each may keep its part of the rows."""
-        return self if self.max_rows is None else replace(cast("Any", self), max_rows=-(-self.max_rows // shards))
+        return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
+
+    def is_partitioned(self, port: int) -> bool:
+        """Whether each shard has partitions of its own: there are none."""
+        return False
 
 
 @runtime_checkable

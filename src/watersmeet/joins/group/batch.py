@@ -48,7 +48,13 @@ class GroupBatch:
             rows = rows.take(pa.array(np.argsort(as_int64(rows.column(grouping.position)), kind="stable")))
         types = tuple(table.schema.field(part.columns[0]).type if part.columns else None for part in aggregates)
         wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
-        folds = tuple(dict.fromkeys([Count(()), *wanted]))
+        # In an order of their own, so that a state outlives the order and the names of what is shown.
+        names = grouping.canonical
+        told = {
+            fold: repr(fold_of(a.function, tuple(names.listed(a.columns)), type_))
+            for fold, a, type_ in zip(wanted, aggregates, types, strict=True)
+        }
+        folds = (Count(()), *sorted(told.keys() - {Count(())}, key=told.__getitem__))
         return GroupBatch(grouping, rows, folds, tuple(folds.index(fold) for fold in wanted), types)
 
     @property

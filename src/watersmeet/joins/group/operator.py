@@ -23,17 +23,20 @@ Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `gro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import LOWEST
-from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.batch import GroupBatch
 from watersmeet.joins.group.state import GroupState
-from watersmeet.joins.group.types import arrow_result, is_aggregate, is_retractable
+from watersmeet.joins.group.types import arrow_result, canonical, is_aggregate, is_retractable
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,8 @@ class GroupBy(Family):
     [{'k': 'a', 'n': 3, 'total': 12, '#weight': 1}]
     """
 
+    name: ClassVar[str] = "group"
+
     keys: tuple[str, ...]
     aggregates: tuple[Aggregate, ...]
     code: str | None = None
@@ -88,10 +93,6 @@ class GroupBy(Family):
     position: str | None = None
     window_end: str | None = None
     time: str | None = None
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         undone = [part.function for part in self.aggregates if self.changes and not is_retractable(part.function)]
@@ -131,9 +132,9 @@ class GroupBy(Family):
         )
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The key columns."""
-        return (self.keys,)
+    def sides(self) -> tuple[Port]:
+        """The one there is; late rows are only counted."""
+        return (Port(self.keys, () if self.time is None else (self.time,), self.keys, self.code),)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -141,11 +142,12 @@ class GroupBy(Family):
         return (*(part.output for part in self.aggregates), WEIGHT)
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """Late rows are only counted."""
-        return ((),)
-
-    @property
-    def identity(self) -> str:
-        """What of the grouping decides what its state means: all but limits and idleness."""
-        return repr(replace(self, max_rows=None, overflow="fail", idle=()))
+    def identity(self) -> Identity:
+        """What of the grouping decides what its state means; how its outputs are called and ordered does not."""
+        names = self.canonical
+        return self.identified(
+            [self.keys],
+            aggregates=sorted([canonical(part.function), *names.listed(part.columns)] for part in self.aggregates),
+            changes=self.changes,
+            window_end=names.optional(self.window_end),
+        )

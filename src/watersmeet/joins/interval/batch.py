@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.state.runs import (
     DIRECTORY,
     Directory,
     Entry,
-    Layout,
     Rows,
     as_int64,
     merged,
@@ -29,7 +28,7 @@ from watersmeet.joins.state.runs import (
 )
 
 if TYPE_CHECKING:
-    from watersmeet.joins.interval.operator import IntervalJoin, Side
+    from watersmeet.joins.interval.operator import IntervalJoin
 
 MERGE_AT = 4
 """So many runs of about one size become one: a row is rewritten once per size it passes through."""
@@ -102,7 +101,7 @@ class IntervalBatch:
         self.counts["rows"][port] += table.num_rows
         rows = layout.rows(table)
         late = self.before.is_late(rows.times, len(rows))
-        dead = _dead(side, layout, table)
+        dead = ~side.alive(table, side.time)
         if late.any():
             self.counts["late"][port] += int(late.sum())
             if side.late:
@@ -317,20 +316,8 @@ class IntervalBatch:
         return pa.Table.from_arrays([*left, *right], names=[*self.join.left.columns, *self.join.right.columns])
 
 
-def _columns(rows: Rows, side: Side) -> pa.RecordBatch:
+def _columns(rows: Rows, side: Port) -> pa.RecordBatch:
     return rows.table.select(list(side.columns))
-
-
-def _dead(side: Side, layout: Layout, table: pa.Table) -> Bools:
-    """Which rows can never match: their own predicate is not true, or a key or the matched time is NULL."""
-    dead = np.zeros(table.num_rows, np.bool_)
-    for name in (*side.keys, layout.sort_time):
-        column = table.column(name)
-        if column.null_count:
-            dead |= column.is_null().to_numpy()
-    if side.dead is not None:
-        dead |= pc.fill_null(table.column(side.dead), True).to_numpy()
-    return dead
 
 
 def _tier(rows: int) -> int:

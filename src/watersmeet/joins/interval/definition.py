@@ -42,14 +42,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StateOverflowError
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
-from watersmeet.joins.interval.operator import IntervalJoin, Side
+from watersmeet.joins.interval.operator import IntervalJoin
 
 Row = Mapping[str, Any]
-Port = Literal[0, 1]
 
-LEFT: Port = 0
-RIGHT: Port = 1
+Number = Literal[0, 1]
+
+LEFT: Number = 0
+RIGHT: Number = 1
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,9 @@ class Reference:
     """An interval join in progress.
 
     >>> from watersmeet.joins.interval.operator import Bound
-    >>> left, right = Side(("l",), ("l",)), Side(("r",), ("r",))
+    >>> left, right = Port(("l",), ("l",)), Port(("r",), ("r",))
     >>> bounds = (Bound("l", "r", 1), Bound("r", "l", 1))
-    >>> join = Reference(IntervalJoin("left", left, right, "l", "r", -1, 1, bounds))
+    >>> join = Reference(IntervalJoin("left", left, right, -1, 1, bounds))
     >>> join.step({0: [{"l": 1}, {"l": 9}], 1: [{"r": 8}]}, {}).rows
     [(9, 8)]
     >>> join.step({}, {"r": 5}).rows
@@ -166,9 +168,9 @@ class Reference:
             return []
         if self.join.overflow == "fail":
             raise StateOverflowError((len(self._kept[LEFT]), len(self._kept[RIGHT])), limit)
-        times = (self.join.left_time, self.join.right_time)
-        ports: tuple[Port, Port] = (LEFT, RIGHT)
-        kept: list[tuple[Port, _Alive]] = [(port, one) for port in ports for one in self._kept[port]]
+        times = (self.join.left.time, self.join.right.time)
+        ports: tuple[Number, Number] = (LEFT, RIGHT)
+        kept: list[tuple[Number, _Alive]] = [(port, one) for port in ports for one in self._kept[port]]
         kept.sort(key=lambda each: event_time(each[1].row[times[each[0]]]) or 0)
         rows: list[tuple[Any, ...]] = []
         for port, one in kept[: size - limit]:
@@ -185,7 +187,7 @@ class Reference:
         ]
         return max(found, default=None)
 
-    def _is_late(self, port: Port, row: Row) -> bool:
+    def _is_late(self, port: Number, row: Row) -> bool:
         return any(_is_below(event_time(row[c]), self._received.get(c)) for c in side_of(self.join, port).times)
 
     def _meet(self, left: list[_Alive], right: list[_Alive]) -> list[tuple[Any, ...]]:
@@ -199,7 +201,7 @@ class Reference:
                     one.matched = other.matched = True
         return rows
 
-    def _expire(self, port: Port, new: list[_Alive]) -> list[tuple[Any, ...]]:
+    def _expire(self, port: Number, new: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         stay: list[_Alive] = []
         times = side_of(self.join, port).times
@@ -211,7 +213,7 @@ class Reference:
         self._kept[port][:] = stay
         return rows
 
-    def _alone(self, port: Port, row: Row) -> list[tuple[Any, ...]]:
+    def _alone(self, port: Number, row: Row) -> list[tuple[Any, ...]]:
         return [padded(self.join, port, row)] if is_preserved(self.join, port) else []
 
     def _watermarks(self) -> dict[str, int]:
@@ -237,7 +239,7 @@ class Reference:
 def all_pairs(join: IntervalJoin, left: Iterable[Row], right: Iterable[Row]) -> Counter[tuple[Any, ...]]:
     """The result of the join without time: each row with the number of times it occurs.
 
-    >>> join = IntervalJoin("full", Side(("l",), ("l",)), Side(("r",), ("r",)), "l", "r", 0, 2, ())
+    >>> join = IntervalJoin("full", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 2, ())
     >>> sorted(all_pairs(join, [{"l": 1}, {"l": 5}], [{"r": 3}, {"r": 2}]).items())
     [((1, 2), 1), ((1, 3), 1), ((5, None), 1)]
     """
@@ -266,32 +268,32 @@ def fits(join: IntervalJoin, left: Row, right: Row) -> bool:
     keys = zip(join.left.keys, join.right.keys, strict=True)
     if any(compare(left[one], right[other]) != 0 for one, other in keys):
         return False
-    left_time, right_time = event_time(left[join.left_time]), event_time(right[join.right_time])
+    left_time, right_time = event_time(left[join.left.time]), event_time(right[join.right.time])
     assert left_time is not None and right_time is not None  # a dead row has been turned away above
     if not join.lower <= right_time - left_time <= join.upper:
         return False
     return join.condition is None or evaluate(join.condition, {**left, **right}) is True
 
 
-def is_dead(join: IntervalJoin, port: Port, row: Row) -> bool:
+def is_dead(join: IntervalJoin, port: Number, row: Row) -> bool:
     """Whether a row of that port can never be part of a pair."""
-    side, time = (join.left, join.left_time) if port == LEFT else (join.right, join.right_time)
+    side = side_of(join, port)
     if side.dead is not None and row[side.dead] is not False:
         return True
-    return row[time] is None or any(row[key] is None for key in side.keys)
+    return row[side.time] is None or any(row[key] is None for key in side.keys)
 
 
-def is_preserved(join: IntervalJoin, port: Port) -> bool:
+def is_preserved(join: IntervalJoin, port: Number) -> bool:
     """Whether a row of that port that matches nothing comes out padded.
 
-    >>> side = Side(("t",), ("t",))
-    >>> is_preserved(IntervalJoin("left", side, side, "t", "t", 0, 0, ()), RIGHT)
+    >>> side = Port(("t",), ("t",))
+    >>> is_preserved(IntervalJoin("left", side, side, 0, 0, ()), RIGHT)
     False
     """
     return join.kind == "full" or join.kind in (("left", "anti"), ("right",))[port]
 
 
-def side_of(join: IntervalJoin, port: Port) -> Side:
+def side_of(join: IntervalJoin, port: Number) -> Port:
     """The left side for port 0, the right side for port 1."""
     return join.left if port == LEFT else join.right
 
@@ -301,7 +303,7 @@ def pair(join: IntervalJoin, left: Row, right: Row) -> tuple[Any, ...]:
     return (*(left[c] for c in join.left.columns), *(right[c] for c in join.right.columns))
 
 
-def padded(join: IntervalJoin, port: Port, row: Row) -> tuple[Any, ...]:
+def padded(join: IntervalJoin, port: Number, row: Row) -> tuple[Any, ...]:
     """The row of the result that a row makes alone."""
     nothing = dict.fromkeys(side_of(join, RIGHT if port == LEFT else LEFT).columns)
     return pair(join, row, nothing) if port == LEFT else pair(join, nothing, row)

@@ -24,16 +24,18 @@ in two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import Bools, Pairs, shifted, stretches
-from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.batch import ROWS_PER_PIECE, IntervalBatch
 from watersmeet.joins.state.runs import DIRECTORY, Directory, Entry, Layout, Rows
 
@@ -59,31 +61,6 @@ TRACKED: Mapping[Kind, tuple[bool, bool]] = {**PRESERVED, "semi": (True, False)}
 
 
 @dataclass(frozen=True)
-class Side:
-    """How one side's rows arrive: the names of their Arrow columns.
-
-    - ``columns``: what the result shows of a row, in order
-    - ``times``: the watermarked columns (TIMESTAMP, DATE or integers), which are also the names of their marks
-    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
-    - ``exact``: equal codes imply equal keys, so that candidates need no second look
-    - ``dead``: a boolean column, true where the row's own predicate is not true, so that it can never match; None:
-      all may
-    - ``operands``: further columns that the condition reads
-    - ``late``: what a late row shows; nothing: late rows are only counted
-    """
-
-    columns: tuple[str, ...]
-    times: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    code: str | None = None
-    exact: bool = False
-    dead: str | None = None
-    operands: tuple[str, ...] = ()
-    late: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Bound:
     """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it."""
 
@@ -96,24 +73,19 @@ class Bound:
 class IntervalJoin(Family):
     """An interval join, ready to run.
 
-    ``left_time`` and ``right_time`` are the pair of columns that the range matcher works on:
-    ``lower <= right_time - left_time <= upper``. ``bounds`` says how long rows live; ``condition`` is whatever else
-    must hold.
+    The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
+    says how long rows live; ``condition`` is whatever else must hold.
     """
 
+    name: ClassVar[str] = "interval"
+
     kind: Kind
-    left: Side
-    right: Side
-    left_time: str
-    right_time: str
+    left: Port
+    right: Port
     lower: int
     upper: int
     bounds: tuple[Bound, ...]
     condition: Condition | None = None
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -143,15 +115,16 @@ class IntervalJoin(Family):
         return self.max_rows is None
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each side."""
-        return (self.left.columns, self.right.columns)
-
-    @property
-    def identity(self) -> str:
-        """What of the join decides what its state means: all but limits, idleness and what is told of late rows."""
-        sides = {"left": replace(self.left, late=()), "right": replace(self.right, late=())}
-        return repr(replace(self, max_rows=None, overflow="fail", idle=(), **sides))
+    def identity(self) -> Identity:
+        """What of the join decides what its state means."""
+        names = self.canonical
+        return self.identified(
+            (layout.columns for layout in self.layouts),
+            kind=self.kind,
+            range=[self.lower, self.upper],
+            bounds=sorted([*names.listed((bound.column, bound.other)), bound.constant] for bound in self.bounds),
+            condition=names.condition(self.condition),
+        )
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -159,14 +132,9 @@ class IntervalJoin(Family):
         return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
-
-    @property
-    def late_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What a late row of each port shows, if late rows are kept."""
-        return (self.left.late, self.right.late)
 
     @property
     def preserved(self) -> tuple[bool, bool]:
@@ -181,7 +149,7 @@ class IntervalJoin(Family):
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
-        return (_layout(self.left, self.left_time), _layout(self.right, self.right_time))
+        return (_layout(self.left), _layout(self.right))
 
     def pairs(self, left: Rows, right: Rows, probe: int) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
@@ -189,13 +157,13 @@ class IntervalJoin(Family):
         ``probe`` names the port that asks. In the result ``probe`` are positions in ``left``, ``build`` in ``right``.
         """
         if probe == LEFT:
-            times = left.times[self.left_time]
+            times = left.times[self.left.time]
             low, high = shifted(times, self.lower), shifted(times, self.upper)
-            found = stretches(right.codes, right.times[self.right_time], left.codes, low, high)
+            found = stretches(right.codes, right.times[self.right.time], left.codes, low, high)
         else:
-            times = right.times[self.right_time]
+            times = right.times[self.right.time]
             low, high = shifted(times, -self.upper), shifted(times, -self.lower)
-            found = stretches(left.codes, left.times[self.left_time], right.codes, low, high)
+            found = stretches(left.codes, left.times[self.left.time], right.codes, low, high)
         for piece in found.pieces(ROWS_PER_PIECE):
             pairs = self._verified(left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe))
             if pairs.probe.size:
@@ -222,15 +190,11 @@ class IntervalJoin(Family):
         """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
         if int(rows.codes[0]) > entry.highest_code or int(rows.codes[-1]) < entry.lowest_code:
             return False
-        times = rows.times[self.left_time if port == LEFT else self.right_time]
+        times = rows.times[self.left.time if port == LEFT else self.right.time]
         lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
-        theirs = self.right_time if port == LEFT else self.left_time
+        theirs = self.right.time if port == LEFT else self.left.time
         return int(times.min()) + lower <= entry.highest[theirs] and entry.lowest[theirs] <= int(times.max()) + upper
 
 
-def _layout(side: Side, time: str) -> Layout:
-    code = () if side.code is None else (side.code,)
-    keys = () if side.exact else side.keys
-    return Layout(
-        tuple(dict.fromkeys((*side.columns, *side.times, *keys, *code, *side.operands))), side.times, time, side.code
-    )
+def _layout(port: Port) -> Layout:
+    return Layout(tuple(dict.fromkeys((*port.needed, *port.times))), port.times, port.time, port.code)

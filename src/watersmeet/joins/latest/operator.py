@@ -11,15 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import Bools
-from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.state.runs import DIRECTORY, Directory
 from watersmeet.joins.state.table_rows import TableLayout
 from watersmeet.joins.state.table_state import SIZES, Sizes, TableState, upserted
@@ -30,21 +33,15 @@ class Latest(Family):
     """The latest row per key, ready to run: one port.
 
     Arrivals are upserts and deletes as `OP` says, in the order of `POSITION` or, without that column, in the one they
-    have. The emission has ``columns``, then `WEIGHT`: 1 for a row that the table has now, -1 for one that it no longer
-    has.
+    have. The emission has the port's columns, then `WEIGHT`: 1 for a row that the table has now, -1 for one that it no
+    longer has. Too many rows fail the batch, since none can be dropped.
 
-    - ``columns``: what the result shows of a row, in order; the keys need not be among them
-    - ``keys``: the key columns
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys: the table has one row
-    - ``exact``: equal codes imply equal keys
+    - ``port``: without keys the table has one row. Where a row is ``dead`` it does not belong to the table, so that its
+      upsert is a delete. The marks of its times are passed on
     - ``append``: arrivals have no `OP`; every row is an upsert
-    - ``dead``: a boolean column, true where a row does not belong to the table, so that its upsert is a delete; None:
-      all belong to it
-    - ``times``: the watermarked columns, whose marks are passed on
-    - ``max_rows``: how many rows are kept at most; more of them fail the batch, since no row can be dropped
 
     >>> from watersmeet.testing import MemoryStore
-    >>> latest, store = Latest(("k", "v"), ("k",), "k", exact=True, append=True), MemoryStore()
+    >>> latest, store = Latest(Port(("k", "v"), (), ("k",), "k", exact=True), append=True), MemoryStore()
     >>> for value in "ab":
     ...     [table] = latest.step(store, {0: pa.table({"k": [1], "v": [value]})}, {}).rows
     ...     print(table.to_pylist())
@@ -52,17 +49,10 @@ class Latest(Family):
     [{'k': 1, 'v': 'a', '#weight': -1}, {'k': 1, 'v': 'b', '#weight': 1}]
     """
 
-    columns: tuple[str, ...]
-    keys: tuple[str, ...]
-    code: str | None = None
-    exact: bool = False
+    name: ClassVar[str] = "latest"
+
+    port: Port
     append: bool = False
-    dead: str | None = None
-    times: tuple[str, ...] = ()
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     sizes: Sizes = SIZES
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
@@ -80,11 +70,11 @@ class Latest(Family):
             arrived, dropped = table.num_rows, int((~is_keyed).sum())
             changes = upserted(state, self._with_op(table.filter(pa.array(is_keyed))), self._identity)
             state.apply(changes)
-            rows = (changes.changes.select([*self.columns, WEIGHT]),) if len(changes) else ()
+            rows = (changes.changes.select([*self.port.columns, WEIGHT]),) if len(changes) else ()
         self._check(state)
         state.save()
         store.put(DIRECTORY, replace(directory, received=received, active=active).to_bytes())
-        passed = {name: received[name] for name in self.times if name in received}
+        passed = {name: received[name] for name in self.port.times if name in received}
         emitted = sum(part.num_rows for part in rows)
         report = Report((arrived,), (0,), emitted, (0,), (len(state),), (dropped,), passed, written=state.written)
         return Emission(rows, report=report)
@@ -92,15 +82,15 @@ class Latest(Family):
     def _is_keyed(self, table: pa.Table) -> Bools:
         """Which rows have a key, none of whose parts is NULL."""
         keyed = np.ones(table.num_rows, np.bool_)
-        for name in self.keys:
+        for name in self.port.keys:
             keyed &= table.column(name).is_valid().to_numpy()
         return keyed
 
     def _with_op(self, table: pa.Table) -> pa.Table:
         """The rows with `OP`: what does not belong to the table is a delete."""
         is_upsert = np.ones(table.num_rows, np.bool_) if self.append else table.column(OP).to_numpy() > 0
-        if self.dead is not None:
-            is_upsert &= ~pc.fill_null(table.column(self.dead), True).to_numpy()
+        if self.port.dead is not None:
+            is_upsert &= ~pc.fill_null(table.column(self.port.dead), True).to_numpy()
         op = pa.array(np.where(is_upsert, 1, -1).astype(np.int8))
         return table.select([name for name in table.column_names if name != OP]).append_column(OP, op)
 
@@ -113,18 +103,18 @@ class Latest(Family):
     @property
     def _identity(self) -> tuple[str, ...]:
         """The columns that tell rows apart."""
-        return (self.code,) if self.exact and self.code is not None else self.keys
+        return (self.port.code,) if self.port.exact and self.port.code is not None else self.port.keys
 
     @cached_property
     def layout(self) -> TableLayout:
         """What is stored of a row: what is shown of it, and its key."""
-        code = () if self.code is None else (self.code,)
-        return TableLayout(tuple(dict.fromkeys((*self.columns, *self._identity, *code))), self.code)
+        code = () if self.port.code is None else (self.port.code,)
+        return TableLayout(tuple(dict.fromkeys((*self.port.columns, *self._identity, *code))), self.port.code)
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns of the table."""
-        return (self.columns,)
+    def sides(self) -> tuple[Port]:
+        """The one there is."""
+        return (self.port,)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -132,11 +122,6 @@ class Latest(Family):
         return (WEIGHT,)
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """No row is late."""
-        return ((),)
-
-    @property
-    def identity(self) -> str:
-        """What of it decides what its state means: all but limits, sizes and idleness."""
-        return repr(replace(self, max_rows=None, overflow="fail", idle=(), sizes=SIZES))
+    def identity(self) -> Identity:
+        """What of it decides what its state means."""
+        return self.identified([self.layout.columns], append=self.append)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.condition import holds, same
@@ -21,7 +20,6 @@ from watersmeet.joins.state.table_rows import TableRows
 from watersmeet.joins.state.table_state import TableState, chunked, upserted
 
 if TYPE_CHECKING:
-    from watersmeet.joins.interval.operator import Side
     from watersmeet.joins.lookup.operator import LookupJoin
 
 ROWS_PER_PIECE = 262_144
@@ -62,12 +60,12 @@ class LookupBatch:
         if table is None or not table.num_rows:
             return np.zeros(0, np.int64)
         self.rows[self.join.table] += table.num_rows
-        alive = _is_alive(self.theirs, table)
-        if self.join.upsert_key:
+        alive = self.theirs.alive(table)
+        if self.theirs.upsert_key:
             # A row that can never match takes away the one that it replaces, and need not be stored.
             op = pa.array(np.where(alive & (table.column(OP).to_numpy() > 0), 1, -1).astype(np.int8))
             table = table.set_column(table.column_names.index(OP), OP, op)
-            changes = upserted(self.state, table, self.join.upsert_key)
+            changes = upserted(self.state, table, self.theirs.upsert_key)
         else:
             layout = self.join.table_layout
             changes = layout.consolidated(layout.rows(table.filter(pa.array(alive))))
@@ -151,7 +149,7 @@ class LookupBatch:
 
     def _answer(self, table: pa.Table) -> Iterator[pa.Table]:
         """Look up stream rows, in the order of arrival; what meets nothing is padded, and may wait."""
-        alive = _is_alive(self.mine, table)
+        alive = self.mine.alive(table)
         numbers = pa.array(self.waiting.numbered(table.num_rows))
         clocks = pa.array(np.full(table.num_rows, self.clocks.get(NOW, int(LOWEST))))
         rows = self.join.waiting_layout.rows(table.append_column(NUMBER, numbers).append_column(ARRIVED, clocks))
@@ -248,13 +246,3 @@ def _clocks(active: Marks, before: Marks, now: int | None) -> dict[str, int]:
         return dict(active)
     clock = max(known)
     return {**active, NOW: clock, _FIRST: before.get(_FIRST, clock)}
-
-
-def _is_alive(side: Side, table: pa.Table) -> Bools:
-    """Which rows may match: their own predicate is true, and no key is NULL."""
-    alive = np.ones(table.num_rows, np.bool_)
-    for name in side.keys:
-        alive &= table.column(name).is_valid().to_numpy()
-    if side.dead is not None:
-        alive &= ~pc.fill_null(table.column(side.dead), True).to_numpy()
-    return alive

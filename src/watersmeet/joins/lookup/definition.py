@@ -8,8 +8,8 @@ from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
-from watersmeet.joins.interval.operator import Side
 from watersmeet.joins.lookup.operator import LOADED, LookupJoin
 
 Row = Mapping[str, Any]
@@ -37,7 +37,7 @@ class LookupStep:
 class LookupReference:
     """A lookup join in progress.
 
-    >>> left, right = (Side((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
+    >>> left, right = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr")
     >>> join = LookupReference(LookupJoin("left", left, right))
     >>> join.step({0: [{"l.k": 1, "l.v": "a"}]}, {}).rows
     [(1, 'a', None, None)]
@@ -99,10 +99,11 @@ class LookupReference:
 
     def _change(self, row: Row) -> None:
         """Apply a change of the table."""
-        if not self.join.upsert_key:
+        key = self.join.sides[self.join.table].upsert_key
+        if not key:
             self._table.append((row, row[WEIGHT]))
             return
-        self._table = [(old, n) for old, n in self._table if not _are_equal(old, row, self.join.upsert_key)]
+        self._table = [(old, n) for old, n in self._table if not _are_equal(old, row, key)]
         if row[OP] > 0:
             self._table.append((row, 1))
 
@@ -164,7 +165,7 @@ def _in_order(rows: Iterable[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row.get(POSITION, 0))
 
 
-def _may_match(side: Side, row: Row) -> bool:
+def _may_match(side: Port, row: Row) -> bool:
     return all(row[name] is not None for name in side.keys) and (side.dead is None or row[side.dead] is False)
 
 

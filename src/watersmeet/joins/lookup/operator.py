@@ -29,13 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Overflow, Store, gathered
-from watersmeet.joins.interval.operator import Side
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.lookup.batch import LookupBatch
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
 from watersmeet.joins.state.runs import Layout
@@ -58,9 +59,8 @@ class LookupJoin(Family):
     """A lookup join, ready to run.
 
     - ``left``, ``right``: how the rows of the sides arrive; only the stream's ``times`` matter, and nothing is late
-    - ``table``: the port of the table. Its arrivals carry ``#weight``, or with ``upsert_key`` ``#op``
-    - ``upsert_key``: the primary key of the table, if it gives upserts: columns of its arrivals. The keys of the join
-      are among its columns or follow from them, so that the old and the new row of a primary key meet in one shard
+    - ``table``: the port of the table. The keys of the join follow from its ``upsert_key``, if it has one, so that the
+      old and the new row of a primary key meet in one shard
     - ``condition``: whatever must hold besides equal keys
     - ``late_table``, ``retention`` (microseconds of wall clock), ``waiting`` (rows): see the module; None: no limit
     - ``load_first``: stream rows are held back until `LOADED` has come
@@ -69,7 +69,7 @@ class LookupJoin(Family):
     The rows of a port were delivered in the order of ``#position`` or, without that column, in the one they have.
 
     >>> from watersmeet.testing import MemoryStore
-    >>> orders, customers = (Side((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
+    >>> orders, customers = (Port((f"{s}.k", f"{s}.v"), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "oc")
     >>> join, store = LookupJoin("left", orders, customers), MemoryStore()
     >>> [table] = join.step(store, {0: pa.table({"o.k": [7], "o.v": ["Keyboard"]})}, {}).rows
     >>> table.to_pylist()
@@ -79,20 +79,17 @@ class LookupJoin(Family):
     [{'o.k': 7, 'o.v': 'Keyboard', 'c.k': 7, 'c.v': 'John'}]
     """
 
+    name: ClassVar[str] = "lookup"
+
     kind: LookupKind
-    left: Side
-    right: Side
+    left: Port
+    right: Port
     table: int = RIGHT
-    upsert_key: tuple[str, ...] = ()
     condition: Condition | None = None
     late_table: LateTable = "reemit"
     retention: int | None = None
     waiting: int | None = None
     load_first: bool = False
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     sizes: Sizes = SIZES
 
     def __post_init__(self) -> None:
@@ -136,19 +133,9 @@ class LookupJoin(Family):
         return self.preserves and self.late_table == "reemit"
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
-
-    @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each side."""
-        return (self.left.columns, self.right.columns)
-
-    @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """No row is late."""
-        return ((), ())
 
     @property
     def needs_clock(self) -> bool:
@@ -156,10 +143,16 @@ class LookupJoin(Family):
         return bool(self.idle) or (self.reemits and self.retention is not None)
 
     @property
-    def identity(self) -> str:
-        """What of the join decides what its state means: all but limits, sizes, idleness and what is held back."""
-        limits = {"retention": None, "waiting": None, "max_rows": None, "overflow": "fail", "idle": ()}
-        return repr(replace(self, load_first=False, sizes=SIZES, **limits))
+    def identity(self) -> Identity:
+        """What of the join decides what its state means; what is held back does not."""
+        names = self.canonical
+        return self.identified(
+            (side.needed for side in self.sides),
+            kind=self.kind,
+            table=self.table,
+            late_table=self.late_table,
+            condition=names.condition(self.condition),
+        )
 
     def for_shards(self, shards: int) -> LookupJoin:
         """The join as it runs in each of so many shards: in each, its part of the rows may wait and be kept."""
@@ -174,25 +167,18 @@ class LookupJoin(Family):
     def table_layout(self) -> TableLayout:
         """What is stored of a table row: what the result, the match and the condition need, and its primary key."""
         side = self.sides[self.table]
-        return TableLayout(tuple(dict.fromkeys((*_matched(side), *self.upsert_key))), side.code)
+        return TableLayout(tuple(dict.fromkeys((*side.needed, *side.upsert_key))), side.code)
 
     @cached_property
     def waiting_layout(self) -> Layout:
         """What is stored of a stream row that waits, by code."""
         side = self.sides[self.stream_port]
-        return Layout((*_matched(side), NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
+        return Layout((*side.needed, NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
 
     @cached_property
     def held_layout(self) -> Layout:
         """What is stored of a stream row that is held back, in the order of arrival."""
         side = self.sides[self.stream_port]
         dead = () if side.dead is None else (side.dead,)
-        columns = tuple(dict.fromkeys((*_matched(side), *side.keys, *side.times, *dead)))
+        columns = tuple(dict.fromkeys((*side.needed, *side.keys, *side.times, *dead)))
         return Layout((*columns, NUMBER), (NUMBER, *side.times), NUMBER, None)
-
-
-def _matched(side: Side) -> tuple[str, ...]:
-    """The columns of a row that the result, the match and the condition need."""
-    code = () if side.code is None else (side.code,)
-    keys = () if side.exact else side.keys
-    return tuple(dict.fromkeys((*side.columns, *keys, *code, *side.operands)))

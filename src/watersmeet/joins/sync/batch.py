@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
-from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Marks, Report, StateOverflowError, StepError, Store
 from watersmeet.joins.core.timeline import Timeline
 from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout, Rows
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from watersmeet.joins.sync.operator import SyncJoin
 
 
-class DisorderError(Exception):
-    """Raised when a port's times do not increase and that is an error; the batch then has not happened.
+class DisorderError(StepError):
+    """Raised when a port's times do not increase and that is an error.
 
-    ``port`` counts from 0, ``time`` is that of the offending row: microseconds for TIMESTAMP and DATE.
+    ``port`` counts from 0, ``time`` is that of the offending row in ``column``: microseconds for TIMESTAMP and DATE.
+
+    >>> DisorderError(0, "a.t", 1_000_000, is_temporal=True).parameters
+    {'column': 'a.t', 'time': '1970-01-01 00:00:01'}
     """
 
-    def __init__(self, port: int, time: int) -> None:
-        super().__init__(f"the row of time {time} on port {port} is not after the rows before it")
+    def __init__(self, port: int, column: str, time: int, *, is_temporal: bool = False) -> None:
+        shown = str(np.datetime64(time, "us").astype("datetime64[s]")).replace("T", " ") if is_temporal else str(time)
+        super().__init__("DISORDER", {"column": column, "time": shown})
         self.port = port
         self.time = time
 
@@ -75,7 +79,10 @@ class SyncBatch:
         self.counts["rows"][port] += len(rows)
         self.counts["late"][port] += int(disorder.sum())
         if self.join.disorder == "error" and (disorder & ~timeless).any():
-            raise DisorderError(port, int(times[np.argmax(disorder & ~timeless)]))
+            column = self.join.ports[port].time
+            is_temporal = pa.types.is_temporal(table.schema.field(column).type)
+            time = int(times[np.argmax(disorder & ~timeless)])
+            raise DisorderError(port, column, time, is_temporal=is_temporal)
         if self.join.ports[port].late and disorder.any():
             self.keep_late(port, table, times, late, timeless, disorder)
         if not again.all():

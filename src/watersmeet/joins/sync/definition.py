@@ -35,8 +35,8 @@ class SyncStep:
 class SyncReference:
     """A sync join in progress.
 
-    >>> from watersmeet.joins.sync.operator import SyncPort
-    >>> join = SyncReference(SyncJoin((SyncPort(("a",), "a"), SyncPort(("b",), "b"))))
+    >>> from watersmeet.joins.core.port import Port
+    >>> join = SyncReference(SyncJoin((Port(("a",), ("a",)), Port(("b",), ("b",)))))
     >>> join.step({0: [{"a": 1}, {"a": 2}]}, {"a": 2}).state
     (2, 0)
     >>> join.step({1: [{"b": 2}]}, {"b": 2}).rows
@@ -77,7 +77,7 @@ class SyncReference:
             return False
         if _has_passed(self._received.get(name), time) or time in self._seen[port]:
             if self.join.disorder == "error":
-                raise DisorderError(port, time)
+                raise DisorderError(port, name, time)
             return False
         self._seen[port].add(time)
         self._waiting[port][time] = row

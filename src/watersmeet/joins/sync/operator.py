@@ -23,20 +23,22 @@ Nothing but equal times ever meets, so rows may be sharded by their time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks, hear
-from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound
 from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout
 from watersmeet.joins.sync.batch import DisorderError, SyncBatch
 
-__all__ = ["Disorder", "DisorderError", "SyncJoin", "SyncPort"]
+__all__ = ["Disorder", "DisorderError", "SyncJoin"]
 
 Disorder = Literal["drop", "error"]
 """What becomes of a row that is not after the rows before it. ``drop``: it is dropped and counted as late. ``error``:
@@ -44,25 +46,11 @@ the batch fails."""
 
 
 @dataclass(frozen=True)
-class SyncPort:
-    """How one port's rows arrive: the names of their Arrow columns.
-
-    - ``columns``: what the result shows of a row, in order
-    - ``time``: the event time (TIMESTAMP, DATE or integers), which is also the name of its mark
-    - ``late``: what a row shows that was dropped as disorder; nothing: such rows are only counted
-    """
-
-    columns: tuple[str, ...]
-    time: str
-    late: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class SyncJoin(Family):
     """A sync join of two or more ports, ready to run.
 
     >>> from watersmeet.testing import MemoryStore
-    >>> join = SyncJoin((SyncPort(("a", "v"), "a"), SyncPort(("b",), "b")))
+    >>> join = SyncJoin((Port(("a", "v"), ("a",)), Port(("b",), ("b",))))
     >>> store = MemoryStore()
     >>> join.step(store, {0: pa.table({"a": [1, 2], "v": ["x", "y"]})}, {"a": 2}).rows
     ()
@@ -70,12 +58,10 @@ class SyncJoin(Family):
     [{'a': 2, 'v': 'y', 'b': 2}]
     """
 
-    ports: tuple[SyncPort, ...]
+    name: ClassVar[str] = "sync"
+
+    ports: tuple[Port, ...]
     disorder: Disorder = "drop"
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
-    idle: tuple[tuple[str, int], ...] = ()
-    unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no join."""
@@ -96,20 +82,16 @@ class SyncJoin(Family):
         return batch.finish()
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each port."""
-        return tuple(port.columns for port in self.ports)
+    def sides(self) -> tuple[Port, ...]:
+        """The ports."""
+        return self.ports
 
     @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a row of each port shows that was dropped as disorder, if such rows are kept."""
-        return tuple(port.late for port in self.ports)
-
-    @property
-    def identity(self) -> str:
-        """What of the join decides what its state means: all but limits, idleness, and what becomes of disorder."""
-        ports = tuple(replace(port, late=()) for port in self.ports)
-        return repr(replace(self, ports=ports, disorder="drop", max_rows=None, overflow="fail", idle=()))
+    def identity(self) -> Identity:
+        """What of the join decides what its state means; what becomes of disorder does not."""
+        return self.identified(
+            (layout.columns for layout in self.layouts),
+        )
 
     @property
     def times(self) -> tuple[str, ...]:

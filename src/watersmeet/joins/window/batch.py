@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import HIGHEST, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
@@ -19,7 +18,8 @@ from watersmeet.joins.window.rows import NO_ROWS, Kept, Window
 from watersmeet.joins.window.state import State, load, save, save_unchanged
 
 if TYPE_CHECKING:
-    from watersmeet.joins.window.operator import WindowJoin, WindowSide
+    from watersmeet.joins.core.port import Port
+    from watersmeet.joins.window.operator import WindowJoin
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ def _is_idle(join: WindowJoin, state: State, windows: tuple[Window, ...], arrive
         return False
     if state.clock is None:
         return True
-    for side, window, suspended in zip(join.sides, windows, state.suspended, strict=True):
-        may_evict = side.window.kind == "time" and not suspended and len(window)
-        if may_evict and state.clock - int(window.clocks.min()) > side.window.size:
+    for spec, window, suspended in zip(join.windows, windows, state.suspended, strict=True):
+        may_evict = spec.kind == "time" and not suspended and len(window)
+        if may_evict and state.clock - int(window.clocks.min()) > spec.size:
             return False
     return True
 
@@ -106,7 +106,7 @@ def arrive(join: WindowJoin, arrivals: Mapping[int, pa.Table], state: State) -> 
     )
 
 
-def _in_order(side: WindowSide, table: pa.Table | None) -> tuple[pa.RecordBatch | None, Ints]:
+def _in_order(side: Port, table: pa.Table | None) -> tuple[pa.RecordBatch | None, Ints]:
     """The rows of a port in order of arrival, and their order values."""
     if table is None or not table.num_rows:
         return None, np.empty(0, np.int64)
@@ -123,28 +123,22 @@ def _in_order(side: WindowSide, table: pa.Table | None) -> tuple[pa.RecordBatch 
     return batches[0].take(pa.array(positions)), order[positions]
 
 
-def _new(side: WindowSide, kept: Kept, batch: pa.RecordBatch, numbers: Ints, state: State) -> Window:
+def _new(side: Port, kept: Kept, batch: pa.RecordBatch, numbers: Ints, state: State) -> Window:
     size: int = batch.num_rows
-    dead = np.zeros(size, np.bool_)
-    for name in side.keys:
-        if batch.column(name).null_count:
-            dead |= batch.column(name).is_null().to_numpy(zero_copy_only=False)
-    if side.dead is not None:
-        dead |= pc.fill_null(batch.column(side.dead), True).to_numpy(zero_copy_only=False)
     codes = np.zeros(size, np.int64) if side.code is None else as_int64(batch.column(side.code))
     clocks = np.full(size, HIGHEST if state.clock is None else state.clock)
     table = batch.select(list(kept.columns))
-    return Window(table, numbers, codes, dead, clocks, np.zeros(size, np.bool_), np.full(size, -1))
+    return Window(table, numbers, codes, ~side.alive(batch), clocks, np.zeros(size, np.bool_), np.full(size, -1))
 
 
 def _live(join: WindowJoin, state: State, windows: tuple[Window, ...], arrived: Arrivals) -> tuple[Lives, Lives]:
     both: list[Lives] = []
-    for port, side in enumerate(join.sides):
+    for port, spec in enumerate(join.windows):
         old = len(windows[port])
         rows = windows[port].followed_by(arrived.new[port])
         count = len(arrived.ports) - 2
         clock, suspended = state.clock, state.suspended[port]
-        both.append(lives(side.window, rows, old, state.number, count, clock=clock, suspended=suspended))
+        both.append(lives(spec, rows, old, state.number, count, clock=clock, suspended=suspended))
     return both[LEFT], both[RIGHT]
 
 

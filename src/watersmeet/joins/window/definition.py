@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Marks, StateOverflowError
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSide
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
 
 MICROS_PER_SECOND = 1_000_000
 
@@ -51,9 +51,9 @@ class _Stored:
 class WindowReference:
     """A window join in progress.
 
-    >>> from watersmeet.joins.window.operator import WindowSpec
+    >>> from watersmeet.joins.core.port import Port
     >>> two = WindowSpec("count", 2)
-    >>> join = WindowReference(WindowJoin("left", WindowSide(("l",), two, "l"), WindowSide(("r",), two, "r")))
+    >>> join = WindowReference(WindowJoin("left", Port(("l",), order="l"), Port(("r",), order="r"), (two, two)))
     >>> join.step({0: [{"l": 1}, {"l": 3}], 1: [{"r": 2}]}, {}).rows
     [(1, 2), (3, 2)]
     >>> join.step({0: [{"l": 4}, {"l": 5}]}, {}).rows
@@ -103,7 +103,7 @@ class WindowReference:
     def _evict_by_time(self) -> None:
         leaving: list[_Stored] = []
         for port in (LEFT, RIGHT):
-            spec = self.join.sides[port].window
+            spec = self.join.windows[port]
             if spec.kind != "time" or self._clock is None or self._suspended[port]:
                 continue
             for stored in list(self._windows[port]):
@@ -133,7 +133,7 @@ class WindowReference:
         pairs = [(new, other) if new.port == LEFT else (other, new) for other in matches]
         side = self.join.sides[new.port]
         trigger = None if side.order is None else event_time(new.row[side.order])
-        self._trigger(new.port, trigger, pairs, self._insert(new, side))
+        self._trigger(new.port, trigger, pairs, self._insert(new))
 
     def _fits(self, new: _Stored, other: _Stored) -> bool:
         left, right = (new.row, other.row) if new.port == LEFT else (other.row, new.row)
@@ -144,13 +144,13 @@ class WindowReference:
             return False
         return self.join.condition is None or evaluate(self.join.condition, {**left, **right}) is True
 
-    def _insert(self, new: _Stored, side: WindowSide) -> list[_Stored]:
+    def _insert(self, new: _Stored) -> list[_Stored]:
         """Insert a row, and return the rows that leave and may come out."""
-        spec, window = side.window, self._windows[new.port]
+        spec, window = self.join.windows[new.port], self._windows[new.port]
         if not spec.stores or (spec.column is not None and new.row[spec.column] is None):
             return [new]
         leaving = self._discard_aged(new.port, spec.limit)
-        mine = [other for other in window if _partition(side, other.row) == _partition(side, new.row)]
+        mine = [other for other in window if _partition(spec, other.row) == _partition(spec, new.row)]
         evicted = mine[:1] if spec.kind == "count" and len(mine) == spec.size else []
         if spec.column is not None:
             value = cast("int", event_time(new.row[spec.column]))
@@ -158,7 +158,7 @@ class WindowReference:
         for old in evicted:
             window.remove(old)
         window.append(new)
-        return leaving + evicted + self._discard_oldest(new, side)
+        return leaving + evicted + self._discard_oldest(new)
 
     def _discard_aged(self, port: int, limit: PartitionLimit | None) -> list[_Stored]:
         leaving: list[_Stored] = []
@@ -171,8 +171,8 @@ class WindowReference:
                 leaving += self._discard(port, rows)
         return leaving
 
-    def _discard_oldest(self, new: _Stored, side: WindowSide) -> list[_Stored]:
-        limit, leaving = side.window.limit, list[_Stored]()
+    def _discard_oldest(self, new: _Stored) -> list[_Stored]:
+        limit, leaving = self.join.windows[new.port].limit, list[_Stored]()
         while limit is not None and limit.kind != "age":
             partitions = self._partitions(new.port)
             size = len(partitions) if limit.kind == "count" else len(self._windows[new.port])
@@ -191,7 +191,7 @@ class WindowReference:
         """The rows of each partition, oldest first."""
         partitions: dict[Shown, list[_Stored]] = {}
         for stored in self._windows[port]:
-            partitions.setdefault(_partition(self.join.sides[port], stored.row), []).append(stored)
+            partitions.setdefault(_partition(self.join.windows[port], stored.row), []).append(stored)
         return partitions
 
     def _keep_within_limit(self) -> None:
@@ -233,5 +233,5 @@ def _position(order: Any) -> tuple[bool, int]:
     return (order is None, event_time(order) or 0)
 
 
-def _partition(side: WindowSide, row: Row) -> Shown:
-    return tuple(freeze(row[c]) for c in side.window.partition)
+def _partition(spec: WindowSpec, row: Row) -> Shown:
+    return tuple(freeze(row[c]) for c in spec.partition)

@@ -43,14 +43,16 @@ when the number of the later lies in the life of the earlier. See `window_refere
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
-from watersmeet.joins.core.operator import Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.core.identity import Identity, Names
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.window.batch import stream
 from watersmeet.joins.window.rows import Kept
 
@@ -125,37 +127,10 @@ class WindowSpec:
 
 
 @dataclass(frozen=True)
-class WindowSide:
-    """How one side's rows arrive, the names of their Arrow columns, and the window they go through.
-
-    - ``columns``: what the result shows of a row, in order
-    - ``order``: an integer, TIMESTAMP or DATE column that orders the arrivals of a batch, equal values and NULLs (which
-      come last) as delivered; None: as delivered
-    - ``window``: how long rows stay
-    - ``keys``: the key columns; a NULL in one of them never matches. Empty: every row has the same key
-    - ``code``: an int64 column that is equal wherever the keys are equal; None without keys
-    - ``exact``: equal codes imply equal keys, so that candidates need no second look
-    - ``dead``: a boolean column, true where the row's own predicate is not true: it never matches, but is stored, and
-      evicts; None: all may match
-    - ``operands``: further columns that the condition reads
-    - ``unmatched``: the columns of a row that dies alone, if such rows of this side have an output of their own
-    """
-
-    columns: tuple[str, ...]
-    window: WindowSpec
-    order: str | None = None
-    keys: tuple[str, ...] = ()
-    code: str | None = None
-    exact: bool = False
-    dead: str | None = None
-    operands: tuple[str, ...] = ()
-    unmatched: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class WindowJoin(Family):
-    """A window join, ready to run.
+    """A window join, ready to run. Rows that are ``dead`` never match, but are stored, and evict.
 
+    - ``windows``: how long the rows of each port stay
     - ``condition``: whatever must hold besides equal keys
     - ``interleaved``: the order columns of both sides count the same, so that the arrivals of a batch are merged by
       them; else its left rows arrive before its right rows
@@ -163,19 +138,19 @@ class WindowJoin(Family):
       row
     - ``punctuated``: rows carry TRIGGER_PORT, TRIGGER, SEQ and LAST
     - ``emit_discarded``: rows of discarded partitions come out as if evicted
-    - ``max_rows``, ``overflow``: how many rows of both sides may be kept at the end of a batch, and what happens beyond
     """
 
+    name: ClassVar[str] = "window"
+
     kind: WindowKind
-    left: WindowSide
-    right: WindowSide
+    left: Port
+    right: Port
+    windows: tuple[WindowSpec, WindowSpec]
     condition: Condition | None = None
     interleaved: bool = True
     padded_column: str | None = None
     punctuated: bool = False
     emit_discarded: bool = False
-    max_rows: int | None = None
-    overflow: Overflow = "fail"
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -191,7 +166,7 @@ class WindowJoin(Family):
         return False
 
     @property
-    def sides(self) -> tuple[WindowSide, WindowSide]:
+    def sides(self) -> tuple[Port, Port]:
         """Left and right, by port."""
         return (self.left, self.right)
 
@@ -199,11 +174,6 @@ class WindowJoin(Family):
     def preserved(self) -> tuple[bool, bool]:
         """Whether a port's rows come out when they die alone."""
         return PRESERVED[self.kind]
-
-    @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns of the result, port by port."""
-        return (self.left.columns, self.right.columns)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -214,34 +184,46 @@ class WindowJoin(Family):
     @cached_property
     def kept(self) -> tuple[Kept, Kept]:
         """What is stored of each side: what the result, the match and the window still need, each column once."""
-        return (_kept(self.left), _kept(self.right))
-
-    @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """Nothing: no row of a window join is late."""
-        return ((), ())
+        return (_kept(self.left, self.windows[LEFT]), _kept(self.right, self.windows[RIGHT]))
 
     @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters: to time windows and to the age of partitions."""
-        return any(side.window.needs_clock for side in self.sides)
+        return any(window.needs_clock for window in self.windows)
 
     @property
     def needs_run(self) -> bool:
         """Whether restarts matter: time windows pause after one."""
-        return any(side.window.kind == "time" for side in self.sides)
+        return any(window.kind == "time" for window in self.windows)
+
+    def is_partitioned(self, port: int) -> bool:
+        """Whether the window of that port has partitions, so that each shard has some of its own."""
+        return bool(self.windows[port].partition)
 
     @property
-    def identity(self) -> str:
-        """What of the join decides what its state means: all but how many rows may be kept and what rows show."""
-        shown = {"padded_column": None, "punctuated": False, "emit_discarded": False}
-        return repr(replace(self, max_rows=None, overflow="fail", **shown))
+    def identity(self) -> Identity:
+        """What of the join decides what its state means; what rows show does not."""
+        names = self.canonical
+        return self.identified(
+            (kept.columns for kept in self.kept),
+            kind=self.kind,
+            windows=[_told(window, names) for window in self.windows],
+            interleaved=self.interleaved,
+            condition=names.condition(self.condition),
+        )
 
 
-def _kept(side: WindowSide) -> Kept:
-    spec = side.window
-    code = () if side.code is None else (side.code,)
-    keys = () if side.exact else side.keys
-    delta = () if spec.column is None else (spec.column,)
-    names = (*side.columns, *side.unmatched, *keys, *code, *side.operands, *spec.partition, *delta)
-    return Kept(tuple(dict.fromkeys(names)), side.code, spec.needs_clock)
+def _kept(port: Port, window: WindowSpec) -> Kept:
+    delta = () if window.column is None else (window.column,)
+    names = (*port.needed, *port.unmatched, *window.partition, *delta)
+    return Kept(tuple(dict.fromkeys(names)), port.code, window.needs_clock)
+
+
+def _told(window: WindowSpec, names: Names) -> Identity:
+    return {
+        "kind": window.kind,
+        "size": window.size,
+        "column": names.optional(window.column),
+        "partition": names.sorted(window.partition),
+        "limit": None if window.limit is None else [window.limit.kind, window.limit.size],
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -344,8 +345,10 @@ def _if_kept(sql: str, name: str, filtered: bool) -> Column:
 
 def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
     """What a state must have been written by, to be continued: the same operator, columns and shards."""
-    identity = plan.operator.identity
-    types = [(f.name, f.dataType.simpleString()) for schema in schemas for f in schema if repr(f.name) in identity]
+    identity = json.dumps(plan.operator.identity)
+    types = [
+        (f.name, f.dataType.simpleString()) for schema in schemas for f in schema if json.dumps(f.name) in identity
+    ]
     computed = [(c.name, c.sql()) for port in plan.ports for c in port.computed]
     predicates = [predicate.sql() for port in plan.ports for predicate in port.predicates]
     routes = [(port.route, port.shard_by) for port in plan.ports]

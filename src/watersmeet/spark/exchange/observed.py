@@ -52,8 +52,8 @@ def operator_kind(operator: JoinOperator) -> OperatorKind:
     """What an operator is called in the metrics.
 
     >>> from watersmeet.joins.changelog.nested import NestedJoin
-    >>> from watersmeet.joins.changelog.table_join import TableSide
-    >>> operator_kind(NestedJoin("inner", TableSide(("a",)), TableSide(("b",))))
+    >>> from watersmeet.joins.core.port import Port
+    >>> operator_kind(NestedJoin("inner", Port(("a",)), Port(("b",))))
     'block-nested'
     """
     return KINDS[type(operator)]
@@ -61,8 +61,7 @@ def operator_kind(operator: JoinOperator) -> OperatorKind:
 
 def is_partitioned(plan: JoinPlan, port: int) -> bool:
     """Whether the shards have partitions of their own; else all have a share in one."""
-    operator = plan.operator
-    return isinstance(operator, WindowJoin) and bool(operator.sides[port].window.partition)
+    return plan.operator.is_partitioned(port)
 
 
 def cores(spark: SparkSession) -> int | None:

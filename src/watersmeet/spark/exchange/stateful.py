@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.errors import refuse
 from watersmeet.joins.core.operator import (
     END_OF_INPUT,
     RUN,
@@ -27,12 +27,10 @@ from watersmeet.joins.core.operator import (
     Marks,
     Piecewise,
     Report,
-    StateOverflowError,
+    StepError,
     Store,
 )
 from watersmeet.joins.state.runs import share_runs
-from watersmeet.joins.sync.operator import DisorderError, SyncJoin
-from watersmeet.observe.progress import mark_in_words
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
 
 if TYPE_CHECKING:
@@ -150,32 +148,13 @@ class ShardProcessor(StatefulProcessor):
                     found.append({"kind": REPORT} | tally.numbers())
                 if found:
                     yield _records(found)
-        except StateOverflowError as overflow:
-            raise self._overflow(overflow) from None
-        except DisorderError as disorder:
-            raise self._disorder(disorder, arrivals[disorder.port]) from None
+        except StepError as error:
+            raise refuse(error.condition, join=self.name, **error.parameters) from None
 
     def _pieces(self, store: Store, arrivals: dict[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         if isinstance(self.operator, Piecewise):
             return self.operator.stream(store, arrivals, marks)
         return iter([self.operator.step(store, arrivals, marks)])
-
-    def _overflow(self, overflow: StateOverflowError) -> WatersmeetError:
-        if len(overflow.kept) == 2:
-            side = "left" if overflow.kept[0] >= overflow.kept[1] else "right"
-            rows = f"{overflow.kept[0]:,} rows of the left and {overflow.kept[1]:,} of the right side"
-        else:
-            side = str(overflow.kept.index(max(overflow.kept)) + 1)
-            rows = f"{sum(overflow.kept):,} rows"
-        return refuse("STATE_LIMIT", join=self.name, side=side, rows=rows, limit=f"{overflow.limit:,}")
-
-    def _disorder(self, disorder: DisorderError, arrived: pa.Table) -> WatersmeetError:
-        assert isinstance(self.operator, SyncJoin)
-        column = self.operator.ports[disorder.port].time
-        is_temporal = pa.types.is_temporal(arrived.schema.field(column).type)
-        return refuse(
-            "DISORDER", join=self.name, column=column, time=mark_in_words(disorder.time, is_temporal=is_temporal)
-        )
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
