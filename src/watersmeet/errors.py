@@ -6,12 +6,17 @@ called the passes raises them together as one `WatersmeetError`, so a script wit
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from typing import Any
+
+TRAVELS = "watersmeet refusal: "
+"""How the line begins in which a refusal crosses from one process to another, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,11 @@ class Refusal:
             lines.append(f"Hint: {self.hint}")
         return "\n".join(lines)
 
+    def travelling(self) -> str:
+        """The refusal as the message of an error that is raised in another process: text, and a line of data."""
+        data = {"condition": self.condition, "parameters": dict(self.parameters)}
+        return f"{self.render()}\n{TRAVELS}{json.dumps(data)}"
+
     def as_json(self) -> dict[str, object]:
         """The refusal for machines."""
         place = self.place
@@ -123,6 +133,32 @@ class WatersmeetError(Exception):
     def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - the names of Spark's own errors
         """The parameters of the first refusal."""
         return dict(self.refusals[0].parameters)
+
+
+class TravellingError(Exception):
+    """A refusal that is raised in a worker; the driver finds it again with `travelled`."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        super().__init__(refusal.travelling())
+
+    def __reduce__(self) -> tuple[type[TravellingError], tuple[Refusal]]:
+        return (TravellingError, (self.refusal,))
+
+
+def travelled(message: str) -> Refusal | None:
+    """The refusal in the message of an error of Spark's, if another process raised one.
+
+    >>> refusal = Refusal("UNKNOWN_SOURCE", {"source": "a", "suggestion": ""})
+    >>> travelled(f"[FOREACH] Failed: {refusal.travelling()} SQLSTATE: 39000") == refusal
+    True
+    >>> travelled("[STATE_LIMIT] is only text.")
+    """
+    _, found, data = message.partition(TRAVELS)
+    if not found:
+        return None
+    read: dict[str, Any] = json.JSONDecoder().raw_decode(data)[0]
+    return Refusal(read["condition"], read["parameters"])
 
 
 def refuse(condition: str, place: Place | None = None, /, **parameters: object) -> WatersmeetError:

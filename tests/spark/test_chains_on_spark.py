@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from tests.spark.frames import streamed
 
 import watersmeet as ws
+from watersmeet.errors import WatersmeetError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,5 +53,5 @@ def test_another_key_expression_does_not_continue_the_state(spark: SparkSession,
         writer.trigger(availableNow=True).start().awaitTermination()
 
     run("left.id % 10 = right.id")
-    with pytest.raises(StreamingQueryException, match="CHECKPOINT_OF_ANOTHER_QUERY"):
+    with pytest.raises(WatersmeetError, match="the key was `left.id%10`, now it is `left.id%20`"):
         run("left.id % 20 = right.id")

@@ -52,7 +52,7 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
     ``temporal`` are the columns whose marks are times; ``cores`` is how many tasks Spark runs at the same time.
     """
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
-    named = {key.removeprefix(JOIN): _numbers(values) for key, values in observed.items() if key.startswith(JOIN)}
+    named = _joins(observed)
     joins = [*named.values()]
     marks: dict[str, int] = {}
     for values in joins:
@@ -78,6 +78,16 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
         temporal=temporal & marks.keys(),
         backpressure=backpressure,
     )
+
+
+def _joins(observed: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What was observed of each join, by what people call it; of several with one name the later ones are numbered."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for key in sorted(key for key in observed if key.startswith(JOIN)):
+        name = key.removeprefix(JOIN).rpartition("#")[0] or key.removeprefix(JOIN)
+        alike = sum(known == name or known.startswith(f"{name} (") for known in found)
+        found[f"{name} ({alike + 1})" if alike else name] = _numbers(observed[key])
+    return found
 
 
 def _partitions(joins: Sequence[Mapping[str, Any]]) -> dict[str, int]:

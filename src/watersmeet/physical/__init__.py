@@ -15,6 +15,7 @@ from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical.asof import plan_asof_join
 from watersmeet.physical.group import plan_group, plan_latest, rows_for_group, rows_for_latest
+from watersmeet.physical.identity import names_of
 from watersmeet.physical.interval import plan_interval_join
 from watersmeet.physical.leaves import (
     all_columns,
@@ -104,7 +105,9 @@ def plan_query(
     planner = _Planner(types or DeclaredTypes(sources_of(query.relation)), late)
     body = planner.body(query, query.outputs)
     relation = body.relation if limits is None else _limited(body.relation, limits)
-    return QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
+    return names_of(
+        QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
+    )
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:

@@ -7,8 +7,9 @@ for the join (`Computed`), then the exchange by code, then the operator.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import JoinOperator
@@ -193,6 +194,7 @@ class JoinPlan:
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
     - ``made``: the types of columns that the operator makes and no port has, as DDL
+    - ``identity``: what its state must have been written by, to be continued (see `watersmeet.physical.identity`)
     """
 
     ports: tuple[PortPlan, ...]
@@ -203,6 +205,7 @@ class JoinPlan:
     analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
     made: tuple[tuple[str, str], ...] = ()
+    identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def may_miss(self) -> tuple[bool, ...]:

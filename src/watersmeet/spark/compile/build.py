@@ -28,6 +28,7 @@ from watersmeet.plan.relation import (
 )
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.run.starts import Told, token_of, told_of, watch
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
@@ -40,6 +41,7 @@ class Built:
     plan: QueryPlan
     compiled: Compiled
     compiler: Compiler
+    told: Told
 
 
 def build(
@@ -134,10 +136,13 @@ def _built(
     _check_aggregates(types, script, query)
     plan = plan_query(query, types, compiler.late, limits)
     _check_carried(types, plan, compiler)
+    told = told_of(plan, compiler.shards)
+    compiler = replace(compiler, token=token_of(told))
     compiled = compiler.query(plan)
+    watch(compiled.result)
     for met in compiled.joins:
         _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
-    return Built(query, plan, compiled, compiler)
+    return Built(query, plan, compiled, compiler, told)
 
 
 def _check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:

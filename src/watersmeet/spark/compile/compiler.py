@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -45,6 +43,7 @@ from watersmeet.physical import (
     leaf_plans,
 )
 from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.identity import FORMAT, digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan, below
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.relation import AnalyzedGroup, AnalyzedQuery
@@ -99,7 +98,7 @@ class Compiler:
 
     ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
     from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the paths of
-    sources that workers may read themselves.
+    sources that workers may read themselves; ``token`` the name by which a start finds the query again.
     """
 
     spark: SparkSession
@@ -110,6 +109,7 @@ class Compiler:
     clock: Clock = "ticks"
     files: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
     bytes_per_step: int = BYTES_PER_STEP
+    token: str = ""
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
@@ -204,7 +204,8 @@ class Compiler:
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        met = Met(plan, observed(records, plan, join_name(plan)) if streaming else records, schemas)
+        name = f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
+        met = Met(plan, observed(records, plan, name) if streaming else records, schemas)
         return (*(join for one in fed for join in one.joins), met)
 
     def moved(self, plan: JoinPlan, shards: tuple[int, ...], *, streaming: bool) -> list[DataFrame]:
@@ -344,15 +345,9 @@ def _if_kept(sql: str, name: str, filtered: bool) -> Column:
 
 
 def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
-    """What a state must have been written by, to be continued: the same operator, columns and shards."""
-    identity = json.dumps(plan.operator.identity)
-    types = [
-        (f.name, f.dataType.simpleString()) for schema in schemas for f in schema if json.dumps(f.name) in identity
-    ]
-    computed = [(c.name, c.sql()) for port in plan.ports for c in port.computed]
-    predicates = [predicate.sql() for port in plan.ports for predicate in port.predicates]
-    routes = [(port.route, port.shard_by) for port in plan.ports]
-    return hashlib.sha256(repr((identity, types, computed, predicates, routes, shards)).encode()).hexdigest()
+    """What a state must have been written by, to be continued: the same stage, on columns of the same types."""
+    types = {f.name: f.dataType.simpleString() for schema in schemas for f in schema}
+    return f"{FORMAT} {stage_digest(plan, types, len(shards))}"
 
 
 def join_name(plan: JoinPlan) -> str:

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from watersmeet.errors import refuse
+from watersmeet.errors import Refusal, TravellingError
 from watersmeet.joins.core.operator import (
     END_OF_INPUT,
     RUN,
@@ -44,6 +44,7 @@ MET_DDL = (
     + ", watermarks STRING"
 )
 _FINGERPRINT = "fingerprint"
+_ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
 _NAME = StructType([StructField("name", StringType())])
 _VALUE = StructType([StructField("value", BinaryType())])
@@ -149,7 +150,8 @@ class ShardProcessor(StatefulProcessor):
                 if found:
                     yield _records(found)
         except StepError as error:
-            raise refuse(error.condition, join=self.name, **error.parameters) from None
+            refusal = Refusal(error.condition, {"join": self.name, **error.parameters})
+            raise TravellingError(refusal) from None
 
     def _pieces(self, store: Store, arrivals: dict[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         if isinstance(self.operator, Piecewise):
@@ -160,16 +162,26 @@ class ShardProcessor(StatefulProcessor):
         """Nothing to close: Spark owns the state."""
 
     def _check_owner(self, store: SparkStore) -> None:
+        """Refuse the state of another query: the last line of defence, where nobody could look before the start."""
         found = store.get(_FINGERPRINT)
         if found is None:
             store.put(_FINGERPRINT, self.fingerprint.encode())
         elif found.decode() != self.fingerprint:
-            raise refuse(
-                "CHECKPOINT_OF_ANOTHER_QUERY",
-                checkpoint="of this run",
-                difference="its join or its number of shards differs",
-                hint="give the changed query a checkpoint of its own, or undo the change.",
-            )
+            raise TravellingError(_foreign(self.name, found.decode(), self.fingerprint))
+
+
+def _foreign(join: str, found: str, own: str) -> Refusal:
+    """Why a state is not our own: its fingerprint is of another format, or of another join."""
+    number, _, digest = found.rpartition(" ")
+    known, _, own_digest = own.rpartition(" ")
+    told = {"checkpoint": "of this run", "hint": _ANEW}
+    if not number:
+        return Refusal("CHECKPOINT_WITHOUT_FORMAT", {**told, "file": f"the state of the join of {join}"})
+    if digest != own_digest and number == known:
+        difference = f"the join of {join}, the types of its columns or the number of its shards differ"
+        return Refusal("CHECKPOINT_OF_ANOTHER_QUERY", {**told, "difference": difference})
+    told = {**told, "version": "a later one", "format": number, "known": known}
+    return Refusal("CHECKPOINT_OF_A_NEWER_VERSION", told)
 
 
 def _run() -> dict[str, int]:

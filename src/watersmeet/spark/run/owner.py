@@ -1,52 +1,98 @@
-"""Whose checkpoint a folder is: the plan of the query that wrote it, kept beside Spark's own files."""
+"""Whose checkpoint a folder is: the identity of the queries that wrote it, kept beside Spark's own files."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, cast
 
-from watersmeet.errors import refuse
-from watersmeet.explanation.physical import render
-from watersmeet.spark.compile.build import Built
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.physical.difference import Told, difference
+from watersmeet.physical.identity import FORMAT, canonical_json, digest
+from watersmeet.version import __version__
 
 OWNER = "watersmeet.json"
+"""The file in a checkpoint that says whose it is."""
 
 
-def recorded_owner(checkpoint: Path) -> dict[str, Any]:
-    """Whose checkpoint this is, if it is anyone's."""
-    owner = checkpoint / OWNER
-    return cast("dict[str, Any]", json.loads(owner.read_text())) if owner.exists() else {}
+@dataclass(frozen=True)
+class Owner:
+    """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
+
+    ``versions``: with what it was written.
+    """
+
+    queries: tuple[Told, ...]
+    versions: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def shards(self) -> int:
+        """Into how many shards the state is split."""
+        return int(self.queries[0].identity["shards"])
+
+    def to_text(self, spark_version: str) -> str:
+        """What is kept."""
+        queries = [{"identity": told.identity, "words": told.words} for told in self.queries]
+        versions = {"watersmeet": __version__, "spark": spark_version}
+        record = {"format": FORMAT, **versions, "digest": digest(queries), "queries": queries}
+        return json.dumps(record, indent=2) + "\n"
+
+    @staticmethod
+    def from_text(text: str, checkpoint: str, anew: str) -> Owner:
+        """What was kept, or the refusal of what is no such thing; ``anew`` says how to start without the checkpoint."""
+        file = f"{checkpoint}/{OWNER}"
+        record = _record(text, checkpoint, file, anew)
+        found = record.get("format")
+        if isinstance(found, int) and found > FORMAT:
+            version = record.get("watersmeet", "unknown")
+            raise refuse(
+                "CHECKPOINT_OF_A_NEWER_VERSION", checkpoint=checkpoint, version=version, format=found, known=FORMAT
+            )
+        queries = record.get("queries")
+        if found != FORMAT or not queries or record.get("digest") != digest(queries):
+            raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
+        versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
+        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions)
+
+    def check(self, now: Owner, checkpoint: str, anew: str) -> None:
+        """Refuse to let other queries continue the checkpoint, with the first thing in which they differ."""
+        if len(self.queries) != len(now.queries):
+            told = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
+            raise _another(checkpoint, told, f"undo the change, or {anew}")
+        for was, is_ in zip(self.queries, now.queries, strict=True):
+            found = difference(was, is_)
+            if found is not None:
+                hint = _same_shards(was, is_) or f"undo the change, or {anew}"
+                raise _another(checkpoint, found, hint)
 
 
-def record_owner(built: Built, checkpoint: Path) -> None:
-    """Write down whose checkpoint this is, unless that is known."""
-    owner = checkpoint / OWNER
-    if not owner.exists():
-        hidden = owner.with_name(f".{OWNER}")
-        hidden.write_text(
-            json.dumps({"query": render(built.query, built.plan), "shards": built.compiler.shards}, indent=2)
-        )
-        # Renamed when it is whole: a run killed here must not leave half an owner.
-        hidden.rename(owner)
+def _same_shards(was: Told, now: Told) -> str | None:
+    """What to type where nothing but the number of shards differs."""
+    shards = was.identity["shards"]
+    if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
+        return None
+    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`."
 
 
-def check_owner(built: Built, recorded: dict[str, Any], checkpoint: Path) -> None:
-    """Refuse a checkpoint that another query has written, naming the first line in which they differ."""
-    if not recorded:
-        return
-    now = [line for line in render(built.query, built.plan).split("\n") if line.strip("│ ")]
-    then = [line for line in str(recorded["query"]).split("\n") if line.strip("│ ")]
-    change = next(((a, b) for a, b in zip(then, now, strict=False) if a != b), None)
-    if change is None and len(now) == len(then) and recorded["shards"] == built.compiler.shards:
-        return
-    was, is_ = change or ("", "")
-    difference = (
-        f"it had `{_bare(was)}`, now it is `{_bare(is_)}`" if change else f"it runs in {recorded['shards']} shards"
-    )
-    hint = f"undo the change, or delete {checkpoint} to start this query anew."
-    raise refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=difference, hint=hint)
+def _another(checkpoint: str, told: str, hint: str) -> WatersmeetError:
+    return refuse("CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, difference=told, hint=hint)
 
 
-def _bare(line: str) -> str:
-    return line.strip("│├└─ ")
+def _wrong(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+    hint = f"restore that file, or {anew}"
+    return refuse("WRONG_OWNER", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
+
+
+def _record(text: str, checkpoint: str, file: str, anew: str) -> dict[str, Any]:
+    if not text.strip():
+        raise _wrong(checkpoint, file, "is empty", anew)
+    try:
+        record = json.loads(text)
+    except ValueError:
+        raise _wrong(checkpoint, file, "is torn or no JSON", anew) from None
+    if not isinstance(record, dict):
+        raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
+    found = cast("dict[str, Any]", record)
+    if "format" not in found and {"query", "shards"} <= found.keys():
+        raise refuse("CHECKPOINT_WITHOUT_FORMAT", checkpoint=checkpoint, file=file, hint=anew)
+    return found

@@ -20,7 +20,8 @@ from watersmeet.plan.nodes import Query, Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import PORT_SHOWN
-from watersmeet.spark.run.owner import check_owner, recorded_owner
+from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.session import unlogged
 from watersmeet.spark.sinks.table_sinks import Target, check_target, target_of
 from watersmeet.spark.sources.columnar import find_files
@@ -103,13 +104,14 @@ def prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared
 def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inputs: Inputs) -> Prepared:
     (query,) = script.queries
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
-    recorded = recorded_owner(checkpoint)
+    anew = _anew(query)
+    recorded = read_owner(spark, checkpoint, anew)
     late: LateRows = "counted" if query.late_into is None else "kept"
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
 
     def made(frames: Mapping[str, DataFrame]) -> Built:
-        shards = recorded.get("shards")
+        shards = None if recorded is None else recorded.shards
         (built,) = build(spark, script, frames, marks=moved, shards=shards, late=late, files=inputs.files)
         return built
 
@@ -120,7 +122,8 @@ def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inp
     tables = tables_first(built.plan)
     if tables:
         built = made(counted(frames, tables))
-    check_owner(built, recorded, checkpoint)
+    if recorded is not None:
+        recorded.check(Owner((built.told,)), str(checkpoint), anew)
     sink = NOWHERE_TO if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
     target, place = target_of(sink, name, built.query, checkpoint), script.place(sink.span)
     others = {
@@ -131,6 +134,13 @@ def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inp
     for one in (target, *others.values()):
         check_target(one, script.place(one.sink.span))
     return Prepared(name, built, target, place, marks, others, tables, tuple(static.values()))
+
+
+def _anew(query: Query) -> str:
+    """How to start a query without its checkpoint. What it wrote must stay apart: a sink remembers its batches."""
+    if query.into is None:
+        return "run it with another storage folder (`storage` in watersmeet.yml)."
+    return f"let it write into a sink of its own, with another name and path than `{query.into}`."
 
 
 def _is_looked_up(made: Callable[[Mapping[str, DataFrame]], Built], inputs: Inputs) -> bool:

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.errors import WatersmeetError, catalogue, refuse
+from watersmeet.errors import TravellingError, WatersmeetError, refuse, travelled
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
-from watersmeet.spark.run.owner import record_owner
+from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
-from watersmeet.spark.sinks.outputs import split_outputs
+from watersmeet.spark.run.starts import before_start
+from watersmeet.spark.sinks.outputs import Write, split_outputs
 from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches, writer_of
 from watersmeet.spark.sources.loading import Loading
 from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
@@ -134,12 +135,14 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     if prepared.others or needs_batches(target):
         others = {column: writer_of(other) for column, other in prepared.others.items()}
         write = split_outputs(writer_of(target), others) if others else writer_of(target)
-        writer = observed.writeStream.foreachBatch(write)
+        writer = observed.writeStream.foreachBatch(_travelling(write))
     else:
         writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
     writer = writer.queryName(prepared.name).option("checkpointLocation", str(prepared.checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
+    owner = Owner((prepared.built.told,))
+    started = before_start(result.sparkSession, str(prepared.checkpoint), owner)
     try:
         query = writer.start()
     except PySparkException as error:
@@ -149,7 +152,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         raise refuse(
             "WRONG_OPTION", prepared.place, format=sink.format, option=option, reason=reason, hint=hint
         ) from error
-    record_owner(prepared.built, prepared.checkpoint)
+    started(query)
     return query
 
 
@@ -194,7 +197,7 @@ def _raise_failure(prepared: list[Prepared], queries: list[StreamingQuery], on_f
         error = query.exception()
         if error is not None:
             on_failure(mine.name)
-            raise _failure(error)
+            raise failure_of(error)
 
 
 def _report(
@@ -223,19 +226,27 @@ def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
         yield cast("dict[str, Any]", reported)
 
 
-def _failure(error: StreamingQueryException) -> WatersmeetError:
+def failure_of(error: StreamingQueryException) -> WatersmeetError:
     """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened."""
     text = str(error)
-    # A refusal may stand inside an error of Spark's, which has the same form.
-    names = "|".join(catalogue())
-    ours = re.search(rf"\[({names})\] (.+?) SQLSTATE: \w{{5}}(?:\n\s*Hint: (.+))?", text)
+    ours = travelled(text)
     if ours is not None:
-        return refuse(
-            "QUERY_FAILED", reason=ours[2], hint=ours[3] or "correct the cause and run again; nothing is lost."
-        )
+        return refuse("QUERY_FAILED", reason=ours.message, hint=ours.hint)
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     reason = (causes[-1] if causes else lines[0])[:500]
     return refuse(
         "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
     )
+
+
+def _travelling(write: Write) -> Write:
+    """What writes batches, its refusals as data: they cross to Spark and back."""
+
+    def written(batch: DataFrame, number: int) -> None:
+        try:
+            write(batch, number)
+        except WatersmeetError as error:
+            raise TravellingError(error.refusals[0]) from error
+
+    return written

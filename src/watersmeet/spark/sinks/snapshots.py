@@ -112,7 +112,7 @@ def _repeated(rows: DataFrame, name: str) -> DataFrame:
     """Each row as often as its weight says."""
     reason = "it takes back a row that is not there"
     hint = "write a changelog instead: `changes 'log'`."
-    text = Refusal("WRONG_CHANGE", {"source": name, "reason": reason, "hint": hint}).render()
+    text = Refusal("WRONG_CHANGE", {"source": name, "reason": reason, "hint": hint}).travelling()
     weight = F.col(quote(WEIGHT))
     times = F.when(weight > 0, weight.cast("int")).otherwise(F.raise_error(F.lit(text)).cast("int"))
     copies = F.explode(F.array_repeat(F.lit(True), times))

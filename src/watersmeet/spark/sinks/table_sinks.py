@@ -136,7 +136,7 @@ def upserted(batch: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     """The changes of a batch as records: the row that a key has now, or no value for one that has none any more."""
     rows = consolidated(batch)
     weight = F.col(quote(WEIGHT))
-    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(key), "target": name}).render()
+    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(key), "target": name}).travelling()
     kept = rows.select(key_of(key).alias("key"), value_of(columns_of(rows)).alias("row"), weight.alias("n"))
     comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
     latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)

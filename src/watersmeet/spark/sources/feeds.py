@@ -194,5 +194,5 @@ def options_in_lower_case(options: Mapping[str, str]) -> dict[str, str]:
 
 def _raised(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:
     """What stops the query with a refusal when it is evaluated."""
-    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).render()
+    text = Refusal("WRONG_CHANGE", {"source": source.name, "reason": reason, "hint": hint}).travelling()
     return F.raise_error(F.lit(text)).cast(type_)

@@ -1,0 +1,299 @@
+"""What differs between two identities, in the words of the people who wrote the queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from watersmeet.duration import format_duration
+from watersmeet.physical.identity import Data
+
+Words = Mapping[str, Mapping[str, str]]
+"""What people call each scan by its number; see `watersmeet.physical.identity.words_of`."""
+
+_UNITS = {"d": "day", "h": "hour", "min": "minute", "s": "second", "ms": "millisecond", "µs": "microsecond"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """An identity with the words of its query."""
+
+    identity: Data
+    words: Words
+
+    def name(self, text: str) -> str:
+        """A canonical name, or SQL over such names, as people write it.
+
+        >>> Told({}, {"0": {"alias": "o", "source": "orders"}}).name("(`0.id`>5)")
+        '`o.id>5`'
+        """
+        named = re.sub(r"`(\d+)\.([^`]*)`", lambda m: f"{self.alias(m[1])}.{m[2]}", text)
+        if named == text:
+            named = re.sub(r"^(\d+)\.(?=\D)", lambda m: f"{self.alias(m[1])}.", text)
+        bare = named[1:-1] if re.fullmatch(r"\([^()]*\)", named) else named
+        return f"`{bare}`"
+
+    def names(self, texts: Sequence[str]) -> str:
+        """Several names."""
+        return ", ".join(map(self.name, texts)) or "nothing"
+
+    def alias(self, number: str) -> str:
+        """What a scan is called in the query."""
+        return self.words.get(number, {}).get("alias", number)
+
+    def source(self, number: int) -> str:
+        """The source that a scan reads."""
+        return self.words.get(str(number), {}).get("source", str(number))
+
+    def sides(self, stage: int) -> str:
+        """The scans that a stage reads."""
+        reads = [read for port in self.identity["stages"][stage]["ports"] for read in port["reads"]]
+        known = [f"`{self.alias(read)}`" for read in reads if read in self.words]
+        return " and ".join(known) or f"stage {stage + 1}"
+
+    def amount(self, value: int | None, column: str) -> str:
+        """A length of time, or a number where the event time is one."""
+        if value is None:
+            return "none"
+        number, _, name = column.partition("#")[0].partition(".")
+        sources = self.identity["sources"]
+        columns: Mapping[str, str] = sources[int(number)]["columns"] if number.isdecimal() else {}
+        is_number = columns.get(name, "TIMESTAMP").endswith("INT")
+        return str(value) if is_number else _in_words(value)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that differs: where it is in the data, and what it was and is."""
+
+    path: tuple[str | int, ...]
+    was: Any
+    now: Any
+
+    @property
+    def key(self) -> str:
+        """The field that says how this is told: the innermost, or the one whose entries are named by users."""
+        inner = [str(part) for part in self.path[-2:]]
+        return next((part for part in (*inner[-1:], *inner[:1]) if part in PHRASES), "")
+
+    def after(self, field: str) -> Any:
+        """What follows a field in the path."""
+        return self.path[self.path.index(field) + 1]
+
+
+def difference(was: Told, now: Told) -> str | None:
+    """The first thing that differs, as a sentence without its full stop; None if nothing does."""
+    changes = [*_changes((), was.identity, now.identity)]
+    if not changes:
+        return None
+    order = {name: place for place, name in enumerate(PHRASES)}
+    first = min(changes, key=lambda change: order[change.key])
+    return PHRASES[first.key](first, was, now)
+
+
+def _changes(path: tuple[str | int, ...], was: Any, now: Any) -> Iterator[Change]:
+    if was == now:
+        return
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        before, after = cast("Data", was), cast("Data", now)
+        for key in sorted({*before, *after}):
+            yield from _changes((*path, key), before.get(key), after.get(key))
+    elif _are_records(was, now):
+        for place, one in enumerate(cast("list[Data]", was)):
+            yield from _changes((*path, place), one, now[place])
+    else:
+        yield Change(path, was, now)
+
+
+def _are_records(was: Any, now: Any) -> bool:
+    """Whether both are lists of as many records."""
+    if not isinstance(was, list) or not isinstance(now, list):
+        return False
+    values = [*cast("list[Any]", was), *cast("list[Any]", now)]
+    return 2 * len(cast("list[Any]", was)) == len(values) and all(isinstance(value, Mapping) for value in values)
+
+
+Phrase = Callable[[Change, Told, Told], str]
+
+
+def _count(what: str) -> Phrase:
+    def told(change: Change, was: Told, now: Told) -> str:
+        return f"it had {len(change.was)} {what}, now it has {len(change.now)}"
+
+    return told
+
+
+def _of_source(what: str) -> Phrase:
+    def told(change: Change, was: Told, now: Told) -> str:
+        number = int(change.after("sources"))
+        return f"{what} of the source `{now.source(number)}` was {_value(change.was)}, now it is {_value(change.now)}"
+
+    return told
+
+
+def _read(change: Change, was: Told, now: Told) -> str:
+    number = str(change.after("sources"))
+    return f"`{was.alias(number)}` read the source `{change.was}`, now `{now.alias(number)}` reads `{change.now}`"
+
+
+def _option(change: Change, was: Told, now: Told) -> str:
+    name, source = str(change.path[-1]), now.source(int(change.after("sources")))
+    before = "no" if change.was is None else ""
+    if change.was is None or change.now is None:
+        given = change.now if change.was is None else change.was
+        verb = "is given now and was not" if before else "was given and is not now"
+        return f"the option `{name}` of the source `{source}` {verb} ({_value(given)})"
+    return f"the source `{source}` read `{name}` {_value(change.was)}, now it reads {_value(change.now)}"
+
+
+def _of_stage(what: str) -> Phrase:
+    def told(change: Change, was: Told, now: Told) -> str:
+        sides = now.sides(int(change.after("stages")))
+        return f"{what} of {sides} was {_value(change.was)}, now it is {_value(change.now)}"
+
+    return told
+
+
+def _columns(what: str) -> Phrase:
+    def told(change: Change, was: Told, now: Told) -> str:
+        before, after = ([value] if isinstance(value, str) else value or [] for value in (change.was, change.now))
+        return f"the {what} was {was.names(before)}, now it is {now.names(after)}"
+
+    return told
+
+
+def _bounds(change: Change, was: Told, now: Told) -> str:
+    before, after = ({(b[0], b[1]): b[2] for b in bounds} for bounds in (change.was, change.now))
+    column, other = next(pair for pair in sorted({*before, *after}) if before.get(pair) != after.get(pair))
+    # `column >= other - constant`: a lower bound of the later side's column, or an upper one of the other's.
+    is_lower = _number(column) > _number(other)
+    name = now.name(column if is_lower else other)
+    constants = was.amount(before.get((column, other)), column), now.amount(after.get((column, other)), column)
+    return f"the {'lower' if is_lower else 'upper'} bound of {name} was {constants[0]}, now it is {constants[1]}"
+
+
+def _lag(change: Change, was: Told, now: Told) -> str:
+    column = str(change.path[-1])
+    before, after = was.amount(change.was, column), now.amount(change.now, column)
+    return f"the lag of the watermark of {now.name(column)} was {before}, now it is {after}"
+
+
+def _tolerance(change: Change, was: Told, now: Told) -> str:
+    column = str(change.path[-1])
+    return f"the tolerance was {was.amount(change.was, column)}, now it is {now.amount(change.now, column)}"
+
+
+def _parts(what: str) -> Phrase:
+    def told(change: Change, was: Told, now: Told) -> str:
+        gone = [part for part in change.was or () if part not in (change.now or ())]
+        new = [part for part in change.now or () if part not in (change.was or ())]
+        if gone and new:
+            return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
+        return f"the {what} {was.name(gone[0])} is gone" if gone else f"the {what} {now.names(new[:1])} is new"
+
+    return told
+
+
+def _stored(change: Change, was: Told, now: Told) -> str:
+    gone = [name for name in change.was or () if name not in (change.now or ())]
+    new = [name for name in change.now or () if name not in (change.was or ())]
+    if new:
+        return f"of each row {now.names(new)} would be kept, which the state does not have"
+    return f"of each row {was.names(gone)} is kept, which nothing asks for any more"
+
+
+def _type(change: Change, was: Told, now: Told) -> str:
+    number, name = change.after("sources"), str(change.path[-1])
+    if change.was is None:
+        return f"{now.name(f'{number}.{name}')} was not read, now it is"
+    if change.now is None:
+        return f"{was.name(f'{number}.{name}')} was read, now it is not"
+    return f"{now.name(f'{number}.{name}')} was {change.was}, now it is {change.now}"
+
+
+def _window(change: Change, was: Told, now: Told) -> str:
+    port = int(change.after("ports")) if "ports" in change.path else 0
+    reads = now.identity["stages"][int(change.after("stages"))]["ports"][port]["reads"]
+    side = f"`{now.alias(str(reads[0]))}`"
+    what = "window" if change.path[-1] == "window" else f"window ({change.path[-1]})"
+    return f"the {what} of {side} was {_value(change.was)}, now it is {_value(change.now)}"
+
+
+def _clocks(change: Change, was: Told, now: Told) -> str:
+    return "a side may be idle now, and none could be" if any(change.now) else "a side could be idle, and none may now"
+
+
+def _shards(change: Change, was: Told, now: Told) -> str:
+    return f"its state is kept in {change.was} shards, now it would be in {change.now}"
+
+
+def _other(change: Change, was: Told, now: Told) -> str:
+    name = next((str(part) for part in reversed(change.path) if isinstance(part, str)), "it").replace("_", " ")
+    return f"{name} was {_value(change.was)}, now it is {_value(change.now)}"
+
+
+PHRASES: Mapping[str, Phrase] = {
+    "sources": _count("sources"),
+    "source": _read,
+    "options": _option,
+    "format": _of_source("the format"),
+    "feed": _of_source("the change feed"),
+    "key": _of_source("the primary key"),
+    "stages": _count("joins"),
+    "family": _of_stage("the join"),
+    "kind": _of_stage("the join"),
+    "bounds": _bounds,
+    "window": _window,
+    "tolerance": _tolerance,
+    "direction": _of_stage("the direction of the join"),
+    "keys": _columns("key"),
+    "lags": _lag,
+    "filters": _parts("filter"),
+    "on": _parts("condition"),
+    "ways": _parts("step"),
+    "aggregates": _of_stage("what is aggregated"),
+    "clocks": _clocks,
+    "columns": _type,
+    "stored": _stored,
+    "times": _columns("event time"),
+    "": _other,
+    "shards": _shards,
+}
+"""How to tell what differs, by the field it is in. Of several differences the first of these is told: what a person
+wrote goes before what follows from it."""
+
+
+def _value(value: object) -> str:
+    """A value as people read it."""
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "on" if value else "off"
+        case str():
+            return f"`{value}`"
+        case Mapping():
+            parts = [f"{key} {inner}" for key, inner in cast("Data", value).items() if inner not in (None, [], "")]
+            return f"`{', '.join(parts)}`"
+        case list():
+            return ", ".join(map(_value, cast("list[object]", value))) or "none"
+        case _:
+            return str(value)
+
+
+def _number(column: str) -> int:
+    """The scan that a canonical name begins with; that of SQL is the first in it."""
+    found = re.search(r"(\d+)\.", column)
+    return int(found[1]) if found else 0
+
+
+def _in_words(micros: int) -> str:
+    """A length of time.
+
+    >>> _in_words(5_400_000_000), _in_words(60_000_000)
+    ('1 hour 30 minutes', '1 minute')
+    """
+    numbers = re.findall(r"(-?\d+) (\S+)", format_duration(micros))
+    return " ".join(f"{count} {_UNITS[unit]}{'' if abs(int(count)) == 1 else 's'}" for count, unit in numbers)

@@ -1,0 +1,352 @@
+"""Whose a state is, as data: what of a plan decides about the rows that its stages keep, and nothing else.
+
+A state must outlive what is only presentation: aliases, names and order of outputs, comments, layout. So columns have
+*canonical names*: a column of a source is ``n.column``, with n the number of its scan in the query (depth first, left
+to right), and whatever is computed is its SQL over these. `names_of` gives them to every operator of a plan, and to
+every stage its identity; `identity_of` is the identity of the whole query, which a checkpoint keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from watersmeet.catalog import Source
+from watersmeet.errors import WatersmeetError
+from watersmeet.physical.nodes import (
+    JoinPlan,
+    LateralPlan,
+    PortPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    scan_plans,
+)
+from watersmeet.plan.expressions import Expr, quote
+from watersmeet.schema import Type, parse_type
+
+FORMAT = 1
+"""The number of this form of an identity, and of the states that have it."""
+
+Data = Mapping[str, Any]
+"""Named values that JSON can hold."""
+
+_RATES = frozenset({
+    "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
+    "maxcachedfiles", "discardcachedinputratio", "latestfirst", "cleansource", "sourcearchivedir", "minpartitions",
+    "maxrecordsperpartition", "rowspersecond", "rampuptime", "rowsperbatch", "numpartitions", "fetchsize",
+})  # fmt: skip
+"""Options of sources that say how fast rows are read and what becomes of what was read."""
+_CLIENT = frozenset({
+    "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
+    "kafkaconsumer.polltimeoutms", "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy", "startingversion", "user", "driver",
+})  # fmt: skip
+"""Options of how a source is reached, and of where a query begins that has no checkpoint yet."""
+_DECIDING = frozenset({"kafka.isolation.level"})
+"""Settings of Kafka's client that decide about rows; all others are of security and tuning."""
+_SECRET = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
+
+_TOKEN = re.compile(
+    r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<gap>(?:\s|--[^\n]*|/\*.*?\*/)+)|(?P<word>\w+)""",
+    re.DOTALL,
+)
+
+
+def names_of(plan: QueryPlan) -> QueryPlan:
+    """The plan, every operator with the canonical names of its columns and every stage with its identity."""
+    return replace(plan, relation=_Walk().fed(plan.relation).plan)
+
+
+def identity_of(plan: QueryPlan, shards: int) -> Data:
+    """What a checkpoint must have been written by, to be continued by this plan; as data in canonical order.
+
+    ``sources`` are all scans: Spark tells them apart by their place. ``clocks`` says which stages follow the wall
+    clock, which Spark reads like a source.
+    """
+    stages = [join.identity for join in join_plans(plan.relation)]
+    said = _texts(stages)
+    sources = [_source(number, scan, said) for number, scan in enumerate(scan_plans(plan.relation))]
+    clocks = [join.operator.needs_clock for join in join_plans(plan.relation)]
+    found = {"format": FORMAT, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks}
+    return cast("Data", json.loads(canonical_json(found)))
+
+
+def words_of(plan: QueryPlan) -> dict[str, dict[str, str]]:
+    """What people call each scan by its number: its alias, and the source it reads."""
+    scans = enumerate(scan_plans(plan.relation))
+    return {str(n): {"alias": scan.alias.rsplit("/", 1)[-1], "source": scan.source.name} for n, scan in scans}
+
+
+def stage_digest(stage: JoinPlan, types: Mapping[str, str], shards: int) -> str:
+    """What the state of a stage must have been written by, in few letters; ``types`` are those of its columns."""
+    names: dict[str, str] = dict(stage.operator.names)
+    said = _texts(stage.identity)
+    kept = {names.get(column, column): type_ for column, type_ in types.items() if names.get(column, column) in said}
+    return digest({"stage": stage.identity, "types": kept, "shards": shards})
+
+
+def canonical_json(data: object) -> str:
+    """Data as text: equal texts for equal data."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def digest(data: object) -> str:
+    """Data in few letters.
+
+    >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1})
+    True
+    """
+    return hashlib.sha256(canonical_json(data).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Fed:
+    """A relation with its names: what its columns are canonically, and what was done to rows on the way to them.
+
+    ``reads`` tells where its rows come from: scans by their numbers, and stages. ``ways`` are unions, laterals and
+    lookups in tables that never change.
+    """
+
+    plan: RelationPlan
+    columns: Mapping[str, str]
+    reads: tuple[str, ...]
+    filters: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
+
+    def over(self, plan: RelationPlan, columns: Mapping[str, str], filters: Iterable[Expr] = ()) -> _Fed:
+        """A relation over this one, with further filters over its columns."""
+        more = tuple(_sql(part, columns) for part in filters)
+        return replace(self, plan=plan, columns=columns, filters=(*self.filters, *more))
+
+
+@dataclass
+class _Walk:
+    """Goes through the relations of a query, depth first and left to right."""
+
+    scans: int = 0
+    stages: int = 0
+
+    def fed(self, relation: RelationPlan) -> _Fed:
+        match relation:
+            case ScanPlan():
+                return self._scan(relation)
+            case ViewPlan():
+                return self._view(relation)
+            case UnionPlan():
+                return self._union(relation)
+            case LateralPlan():
+                return self._lateral(relation)
+            case StaticJoinPlan():
+                return self._static(relation)
+            case JoinPlan():
+                return self._join(relation)
+
+    def _scan(self, scan: ScanPlan) -> _Fed:
+        number, self.scans = self.scans, self.scans + 1
+        first = scan.parts[0] if scan.parts else scan.source
+        own = {f.name: first.fields[place].name for place, f in enumerate(scan.source.fields)}
+        columns = {f"{scan.alias}.{f.name}": f"{number}.{own[f.name].lower()}" for f in scan.source.fields}
+        return _Fed(scan, {}, (str(number),)).over(scan, columns, scan.filters)
+
+    def _view(self, view: ViewPlan) -> _Fed:
+        inner = self.fed(view.input)
+        inside = inner.over(view.input, inner.columns, view.where)
+        outputs = {f"{view.alias}.{o.name}": _sql(o.expr, inner.columns) for o in view.outputs}
+        return inside.over(replace(view, input=inner.plan), _distinct(outputs), view.filters)
+
+    def _union(self, union: UnionPlan) -> _Fed:
+        inputs = [self.fed(one) for one in union.inputs]
+        taken = [[one.columns[c] for c in own] for one, own in zip(inputs, union.taken, strict=True)]
+        columns = _distinct(dict(zip(union.columns, taken[0], strict=True)))
+        # By column, since columns have no order.
+        united = [f"union({', '.join(parts)})" for parts in sorted(zip(*taken, strict=True))]
+        plan = replace(union, inputs=tuple(one.plan for one in inputs))
+        reads = tuple(read for one in inputs for read in one.reads)
+        ways = (*(way for one in inputs for way in one.ways), *united)
+        filters = tuple(part for one in inputs for part in one.filters)
+        return _Fed(plan, {}, reads, filters, ways).over(plan, columns, union.filters)
+
+    def _lateral(self, lateral: LateralPlan) -> _Fed:
+        inner = self.fed(lateral.input)
+        array = f"explode({_sql(lateral.array, inner.columns)})"
+        columns = _distinct({**inner.columns, f"{lateral.alias}.{lateral.alias}": array})
+        below = replace(inner, ways=(*inner.ways, array))
+        return below.over(replace(lateral, input=inner.plan), columns, lateral.filters)
+
+    def _static(self, join: StaticJoinPlan) -> _Fed:
+        stream, table = self.fed(join.stream), self.fed(join.table)
+        columns = {**stream.columns, **table.columns}
+        on = sorted((*(_sql(part, columns) for part in join.condition), *table.filters))
+        looked_up = f"{'inner' if join.is_inner else 'left'} lookup in {table.reads[0]} on {' and '.join(on)}"
+        below = replace(stream, ways=(*stream.ways, looked_up))
+        return below.over(replace(join, stream=stream.plan), columns)
+
+    def _join(self, join: JoinPlan) -> _Fed:
+        inputs = [self.fed(port.input) for port in join.ports]
+        ports = tuple(replace(port, input=one.plan) for port, one in zip(join.ports, inputs, strict=True))
+        carried: dict[str, str] = {}
+        for port, one in zip(ports, inputs, strict=True):
+            carried |= {name: one.columns[name] for name in (*port.columns, *port.times) if name in one.columns}
+            carried |= {c.name: _templated(c.expr, c.template, one.columns) for c in port.computed}
+        carried |= _made(join.operator, carried)
+        names = _distinct(carried)
+        operator = replace(join.operator, names=tuple(names.items()))
+        number, self.stages = self.stages, self.stages + 1
+        told = [_port(port, one, names) for port, one in zip(ports, inputs, strict=True)]
+        identity = {"operator": operator.identity, "ports": told}
+        shown = {**{c: name for one in inputs for c, name in one.columns.items()}, **names}
+        plan = replace(join, ports=ports, operator=operator, identity=identity)
+        return _Fed(plan, {c: shown.get(c, c) for c in join.columns}, (f"stage {number}",))
+
+
+def _made(operator: Any, names: Mapping[str, str]) -> dict[str, str]:
+    """What an operator itself makes of its columns: aggregates."""
+    found: dict[str, str] = {}
+    for made in getattr(operator, "aggregates", ()):
+        arguments: list[str] = [names.get(column, column) for column in made.columns]
+        found[made.output] = f"{made.function}({', '.join(arguments)})"
+    return found
+
+
+def _port(port: PortPlan, fed: _Fed, names: Mapping[str, str]) -> Data:
+    """What happens to the rows of a side before its operator sees them."""
+    return {
+        "reads": fed.reads,
+        "filters": sorted(fed.filters),
+        "ways": fed.ways,
+        "on": sorted(_sql(part, fed.columns) for part in port.predicates),
+        "route": port.route,
+        "sharded by": [names.get(name, name) for name in port.shard_by],
+        "lags": {_mark(lag.mark, fed.columns): lag.lag for lag in port.lags},
+    }
+
+
+def _source(number: int, scan: ScanPlan, said: frozenset[str]) -> Data:
+    """A scan: which source it reads and how, and those of its columns of which something is kept."""
+    kept = {f.name.lower(): _type(f.type) for f in scan.source.fields if f"{number}.{f.name.lower()}" in said}
+    parts = [_read(part) for part in scan.parts or (scan.source,)]
+    return {"reads": parts, "changes": scan.changes if kept else None, "columns": kept}
+
+
+def _read(source: Source) -> Data:
+    deciding = {name.lower(): value for name, value in source.options.items() if _decides(name.lower())}
+    if "path" in deciding:
+        deciding["path"] = deciding["path"].removeprefix("file://").removeprefix("file:").rstrip("/")
+    return {
+        "source": source.name.lower(),
+        "kind": source.kind,
+        "format": source.format and source.format.lower(),
+        "feed": source.changes,
+        "key": [name.lower() for name in source.primary_key],
+        "options": deciding,
+    }
+
+
+def _decides(option: str) -> bool:
+    """Whether an option, in small letters, decides about the rows of a source.
+
+    >>> [name for name in ("path", "maxfilespertrigger", "kafka.security.protocol", "kafka.isolation.level")
+    ...  if _decides(name)]
+    ['path', 'kafka.isolation.level']
+    """
+    if option.startswith("kafka."):
+        return option in _DECIDING
+    return option not in _RATES and option not in _CLIENT and _SECRET.search(option) is None
+
+
+def _sql(expr: Expr, columns: Mapping[str, str]) -> str:
+    """An expression over canonical names: a column is its name, everything else SQL whose layout does not matter."""
+    if expr.op == "column" and not expr.refs[0].path:
+        return columns.get(expr.refs[0].column, expr.refs[0].column)
+    return _laid_out(expr.sql(lambda ref: quote(columns.get(ref.column, ref.column))))
+
+
+def _templated(expr: Expr, template: str, columns: Mapping[str, str]) -> str:
+    if template == "{}":
+        return _sql(expr, columns)
+    return _laid_out(template.format(expr.sql(lambda ref: quote(columns.get(ref.column, ref.column)))))
+
+
+def _laid_out(sql: str) -> str:
+    """SQL without comments, in small letters, with single spaces between words only; what is quoted stays.
+
+    >>> _laid_out("UPPER( `0.Name` )  /* as shown */ = 'Ada  L'")
+    "upper(`0.Name`)='Ada  L'"
+    """
+    out: list[str] = []
+    position = 0
+    gap = False
+    while position < len(sql):
+        found = _TOKEN.match(sql, position)
+        kind = None if found is None else found.lastgroup
+        text = sql[position] if found is None else found[0]
+        position += len(text)
+        if kind == "gap":
+            gap = True
+            continue
+        is_word = kind is not None
+        if gap and is_word and out and re.match(r"[\w'\"`]", out[-1][-1]):
+            out.append(" ")
+        out.append(text.lower() if kind == "word" else text)
+        gap = False
+    return "".join(out)
+
+
+def _distinct(named: Mapping[str, str]) -> dict[str, str]:
+    """The names, each but once: columns that are the same thing are numbered."""
+    seen: dict[str, int] = {}
+    found: dict[str, str] = {}
+    for column, name in named.items():
+        seen[name] = seen.get(name, 0) + 1
+        found[column] = name if seen[name] == 1 else f"{name}~{seen[name]}"
+    return found
+
+
+def _mark(mark: str, columns: Mapping[str, str]) -> str:
+    """What a mark is canonically; the part of a union has marks of its own, with the number of the part behind."""
+    if mark in columns:
+        return columns[mark]
+    column, hash_, part = mark.rpartition("#")
+    return f"{columns.get(column, column)}{hash_}{part}"
+
+
+def _type(text: str) -> str:
+    """A type by one of its names.
+
+    >>> _type("integer"), _type("struct<A:bigint>"), _type("string collate UTF8_LCASE")
+    ('INT', 'STRUCT<a: BIGINT>', 'STRING COLLATE UTF8_LCASE')
+    """
+    try:
+        return text.upper() if "collate" in text.lower() else _in_words(parse_type(text))
+    except WatersmeetError:
+        return text.upper()
+
+
+def _in_words(kind: Type) -> str:
+    numbers = f"({', '.join(map(str, kind.numbers))})" if kind.numbers else ""
+    parts = ", ".join(f"{part.name.lower()}: {_in_words(part.type)}" for part in kind.parts)
+    return f"{kind.name}{numbers}{f'<{parts}>' if parts else ''}"
+
+
+def _texts(data: object) -> frozenset[str]:
+    """Every text in data, and every name in backticks inside one."""
+    found: set[str] = set()
+    waiting: list[Any] = [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            found |= {value, *re.findall(r"`([^`]+)`", value)}
+        elif isinstance(value, Mapping):
+            waiting += [*cast("Data", value).keys(), *cast("Data", value).values()]
+        elif isinstance(value, list | tuple):
+            waiting += cast("list[Any]", value)
+    return frozenset(found)

@@ -1,0 +1,95 @@
+"""Looking at a streaming query as it starts: which checkpoint it gets, and which joins of ours are in it.
+
+Why: users start their queries themselves, with `DataFrame.writeStream`, perhaps far behind the join; PySpark has no
+hook before a start, and a listener hears of it too late to refuse. Uses: the methods of `DataStreamWriter` are wrapped;
+of the classic one its ``_df`` and the text of ``_jdf``'s plan, of the one of Spark Connect ``_write_stream`` and its
+plan. Seen in: 4.3.0. Where something is missing nothing is seen: the query starts as ever, and its workers find a
+foreign state when they open it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import Any
+
+_TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
+_LOCATION, _NAME = "checkpointlocation", "#name"
+_NOTED = "_watersmeet_noted"
+
+Started = Callable[[Any], None]
+"""Called with the query once it runs."""
+BeforeStart = Callable[[Any, str, tuple[str, ...]], Started]
+"""Called before a start with the session, the checkpoint and the tokens of the joins; it may refuse."""
+
+
+def watch_starts(writer: type, before: BeforeStart) -> None:
+    """Let ``before`` see every start of a query with joins of ours through that class of writers."""
+    if hasattr(writer, _NOTED):
+        return
+    setattr(writer, _NOTED, {})
+    made: Any = writer
+    for name in ("option", "options", "queryName"):
+        setattr(made, name, _noting(getattr(made, name)))
+    for name in ("start", "toTable"):
+        setattr(made, name, _watched(getattr(made, name), before))
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def noted(self: Any, *args: Any, **named: Any) -> Any:
+        _note(self, method, args, named)
+        return method(self, *args, **named)
+
+    return noted
+
+
+def _watched(method: Callable[..., Any], before: BeforeStart) -> Callable[..., Any]:
+    @wraps(method)
+    def started(self: Any, *args: Any, **named: Any) -> Any:
+        _note(self, method, args, named)
+        session, tokens = _tokens(self)
+        checkpoint = _checkpoint(self, session) if tokens else None
+        if checkpoint is None:
+            return method(self, *args, **named)
+        after = before(session, checkpoint, tokens)
+        query = method(self, *args, **named)
+        after(query)
+        return query
+
+    return started
+
+
+def _note(writer: Any, method: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Note the options that a call gives, and the name of the query."""
+    said = signature(method).bind(writer, *args, **named).arguments
+    told: dict[str, Any] = {**said.get("options", {}), _NAME: said.get("queryName")}
+    if "key" in said:
+        told[said["key"]] = said["value"]
+    known = {name.lower(): str(value) for name, value in told.items() if value is not None}
+    setattr(writer, _NOTED, {**getattr(writer, _NOTED), **known})
+
+
+def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
+    """The session of a writer, and the tokens of the joins of ours that it writes, each once."""
+    try:
+        if hasattr(writer, "_write_stream"):
+            session = writer._session
+            plan = writer._write_stream._child.plan(session.client).SerializeToString()
+        else:
+            session = writer._df.sparkSession
+            plan = writer._df._jdf.queryExecution().analyzed().toString().encode()
+    except AttributeError:
+        return None, ()
+    return session, tuple(dict.fromkeys(found.decode() for found in _TOKEN.findall(plan)))
+
+
+def _checkpoint(writer: Any, session: Any) -> str | None:
+    """Where the query will keep how far it is, if somebody said so."""
+    noted: dict[str, str] = getattr(writer, _NOTED)
+    if _LOCATION in noted:
+        return noted[_LOCATION]
+    folder = session.conf.get("spark.sql.streaming.checkpointLocation", None)
+    return f"{folder}/{noted[_NAME]}" if folder and _NAME in noted else None

@@ -1,0 +1,76 @@
+"""Starts of queries that have joins of ours: a checkpoint of another query is refused before anything runs.
+
+Every query that is built gets a token, which the observations of its joins carry in their names. So its joins are found
+again in whatever frame they end up, and with them what they are: their identities.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.physical.difference import Told
+from watersmeet.physical.identity import identity_of, words_of
+from watersmeet.physical.nodes import QueryPlan
+from watersmeet.spark.private.files import Folder, folder_of
+from watersmeet.spark.private.writers import Started, watch_starts
+from watersmeet.spark.run.owner import OWNER, Owner
+
+ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
+BEGUN = "offsets"
+"""The folder of a checkpoint in which there is something once a batch has been planned."""
+
+_built: dict[str, Told] = {}
+
+
+def token_of(told: Told) -> str:
+    """A new token, under which a query is known from now on."""
+    token = uuid4().hex[:16]
+    _built[token] = told
+    return token
+
+
+def told_of(plan: QueryPlan, shards: int) -> Told:
+    """What a query is, with its words."""
+    return Told(identity_of(plan, shards), words_of(plan))
+
+
+def watch(frame: DataFrame) -> None:
+    """See to it that starts of queries like this frame are looked at; once is enough."""
+    if frame.isStreaming:
+        watch_starts(type(frame.writeStream), _before_start)
+
+
+def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
+    """Whose checkpoint this is, if it is anyone's; refused if nobody can tell."""
+    folder = folder_of(spark, str(checkpoint))
+    text = folder.read(OWNER) if folder.has_files(BEGUN) else None
+    return None if text is None else Owner.from_text(text, str(checkpoint), anew)
+
+
+def _before_start(spark: SparkSession, checkpoint: str, tokens: tuple[str, ...]) -> Started:
+    return before_start(spark, checkpoint, Owner(tuple(_built[token] for token in tokens if token in _built)))
+
+
+def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
+    """Refuse to start on a checkpoint of others; gives what to call with the query once it runs."""
+    if not now.queries:
+        return _nothing
+    folder = folder_of(spark, checkpoint)
+    was = read_owner(spark, checkpoint)
+    if was is not None:
+        was.check(now, checkpoint, ANEW)
+    return _nothing if folder.has_files(BEGUN) else lambda query: _record(query, now, folder, spark.version)
+
+
+def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
+    """Write down whose checkpoint this is, if this is where the query keeps it: a server has files of its own."""
+    if query.id in (folder.read("metadata") or ""):
+        folder.write(OWNER, owner.to_text(version))
+
+
+def _nothing(query: Any) -> None:
+    """A checkpoint that was begun before: whose it is was written down then, or its workers will tell."""

@@ -1,0 +1,115 @@
+"""A checkpoint is continued where nothing of meaning changed, and refused at the start where something did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.frames import add_file, run_all, streamed
+
+import watersmeet as ws
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.language import read_script
+from watersmeet.spark.run.running import run_script
+
+pytestmark = pytest.mark.spark
+
+TEXT = """
+CREATE STREAM l (id INT, t TIMESTAMP, v INT, WATERMARK FOR t AS t - INTERVAL 1 HOUR)
+  USING json OPTIONS (path '{folder}/l');
+CREATE STREAM r (id INT, t TIMESTAMP, w INT, WATERMARK FOR t AS t - INTERVAL 1 HOUR)
+  USING json OPTIONS (path '{folder}/r');
+CREATE SINK out USING json OPTIONS (path '{folder}/out');
+INSERT INTO out SELECT STREAM a.id, a.v, b.w FROM l AS a JOIN r AS b ON a.id = b.id WITHIN 1 HOUR;
+"""
+REWORDED = """
+CREATE STREAM l (v INT, t TIMESTAMP, id INTEGER, WATERMARK FOR t AS t - INTERVAL 60 MINUTES)
+  USING json OPTIONS (path 'file:{folder}/l', maxFilesPerTrigger '5');
+CREATE STREAM r (id INT, t TIMESTAMP, w INT, WATERMARK FOR t AS t - INTERVAL 1 HOUR)
+  USING json OPTIONS (path '{folder}/r');
+CREATE SINK out USING json OPTIONS (path '{folder}/out');
+-- The same join in other words.
+INSERT INTO out SELECT STREAM y.w AS right_w, x.v + 0 AS v, x.id AS id
+FROM l AS x JOIN r AS y ON x.id = y.id WITHIN 60 MINUTES;
+"""
+
+
+def put(folder: Path, name: str, number: int, **row: object) -> None:
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / f"{number}.json").write_text(json.dumps({"t": "2024-01-01T12:00:00Z", **row}) + "\n")
+
+
+def run(spark: SparkSession, text: str, folder: Path) -> None:
+    script = read_script(text.format(folder=folder))
+    run_script(script, spark=spark, storage=folder / "storage", trigger="available_now")
+
+
+def refused(call: Callable[[], object]) -> Refusal:
+    with pytest.raises(WatersmeetError) as raised:
+        call()
+    (found,) = raised.value.refusals
+    return found
+
+
+def test_a_script_in_other_words_continues(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "l", 1, id=1, v=10)
+    put(tmp_path, "r", 1, id=2, w=20)
+    run(spark, TEXT, tmp_path)
+    put(tmp_path, "l", 2, id=2, v=11)
+    put(tmp_path, "r", 2, id=1, w=21)
+    run(spark, REWORDED, tmp_path)
+    lines = [line for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
+    found = sorted((row["id"], row["v"], row["right_w"]) for row in map(json.loads, lines))
+    assert found == [(1, 10, 21), (2, 11, 20)]
+
+
+OWNERS = {
+    "": "WRONG_OWNER",
+    '{"format": 1, "que': "WRONG_OWNER",
+    '{"name": "another tool"}': "WRONG_OWNER",
+    '{"query": "INNER JOIN", "shards": 2}': "CHECKPOINT_WITHOUT_FORMAT",
+    '{"format": 2, "watersmeet": "8.0"}': "CHECKPOINT_OF_A_NEWER_VERSION",
+}
+
+
+def test_a_join_is_refused_at_its_start_and_without_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t, 5 AS v")
+    left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
+    checkpoint = tmp_path / "checkpoint"
+
+    def joined(within: str = "1 hour", **options: int) -> DataFrame:
+        return ws.join(left, right, "left.id = right.id", within=within, **options)  # pyright: ignore
+
+    assert [len(batch) for batch in run_all(joined(), checkpoint) if batch] == [1]
+    # Whatever was done to the frame, and however the checkpoint is given.
+    later = joined("2 hours").where("left_id > 0").selectExpr("left_id + 1 AS x").writeStream.format("noop")
+    found = refused(lambda: later.start(checkpointLocation=str(checkpoint)))
+    assert found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
+    assert found.label == "the upper bound of `right.t` was 1 hour, now it is 2 hours"
+    assert "another checkpointLocation" in found.hint
+    fewer = joined(shards=1).writeStream.options(checkpointLocation=f"file://{checkpoint}").format("noop")
+    assert "`shards=2`" in refused(fewer.start).hint
+    assert "`shards=2`" in refused(lambda: fewer.toTable("somewhere")).hint
+    owner = checkpoint / "watersmeet.json"
+    whole = owner.read_text()
+    for text, condition in OWNERS.items():
+        owner.write_text(text)
+        found = refused(lambda: run_all(joined(), checkpoint))
+        assert found.condition == condition
+        assert str(checkpoint) in found.message
+    owner.write_text(whole)
+    add_file(tmp_path / "left", rows)
+    assert [len(batch) for batch in run_all(joined().select("right_v", "left_id"), checkpoint) if batch] == [1]
+
+
+def test_two_joins_of_one_name_run_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
+    one, two, three = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in "abc")
+    inner = ws.join(one, two, "left.id = right.id", within="1 hour").selectExpr("left_id AS id", "left_t AS t")
+    outer = ws.join(inner, three, "left.id = right.id", within="1 hour", left_time="t", left_lag="1 hour")
+    assert sum(len(batch) for batch in run_all(outer, tmp_path / "checkpoint")) == 1
+    kept = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
+    assert len(kept["queries"]) == 2
