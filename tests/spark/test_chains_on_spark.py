@@ -53,5 +53,5 @@ def test_another_key_expression_does_not_continue_the_state(spark: SparkSession,
         writer.trigger(availableNow=True).start().awaitTermination()
 
     run("left.id % 10 = right.id")
-    with pytest.raises(WatersmeetError, match="the key was `left.id%10`, now it is `left.id%20`"):
+    with pytest.raises(WatersmeetError, match=r"the key was `left.id%10`, now it is `left.id%20`"):
         run("left.id % 20 = right.id")

@@ -75,6 +75,8 @@ class Change:
     @property
     def key(self) -> str:
         """The field that says how this is told: the innermost, or the one whose entries are named by users."""
+        if "windows" in self.path:
+            return "windows"
         inner = [str(part) for part in self.path[-2:]]
         return next((part for part in (*inner[-1:], *inner[:1]) if part in PHRASES), "")
 
@@ -213,12 +215,26 @@ def _type(change: Change, was: Told, now: Told) -> str:
     return f"{now.name(f'{number}.{name}')} was {change.was}, now it is {change.now}"
 
 
+def _aggregates(change: Change, was: Told, now: Told) -> str:
+    before, after = ([tuple(part) for part in parts] for parts in (change.was, change.now))
+    new, gone = ([part for part in one if part not in other] for one, other in ((after, before), (before, after)))
+    told = now if new else was
+    function, *columns = (new or gone)[0]
+    name = f"{function}({', '.join(told.name(column)[1:-1] for column in columns)})"
+    return f"`{name}` was not aggregated, now it is" if new else f"`{name}` was aggregated, now it is not"
+
+
 def _window(change: Change, was: Told, now: Told) -> str:
-    port = int(change.after("ports")) if "ports" in change.path else 0
-    reads = now.identity["stages"][int(change.after("stages"))]["ports"][port]["reads"]
-    side = f"`{now.alias(str(reads[0]))}`"
-    what = "window" if change.path[-1] == "window" else f"window ({change.path[-1]})"
-    return f"the {what} of {side} was {_value(change.was)}, now it is {_value(change.now)}"
+    stage, port = int(change.after("stages")), int(change.after("windows"))
+    side = now.alias(str(now.identity["stages"][stage]["ports"][port]["reads"][0]))
+    sizes: list[str] = []
+    for told in (was, now):
+        window = told.identity["stages"][stage]["operator"]["windows"][port]
+        size = _in_words(window["size"]) if window["kind"] == "time" else window["size"]
+        by = f" PARTITION BY {told.names(window['partition'])}" if window.get("partition") else ""
+        limit = f" {window['limit']}" if window.get("limit") else ""
+        sizes.append(f"{window['kind'].upper()} {size}{by}{limit}")
+    return f"the window of `{side}` was {sizes[0]}, now it is {sizes[1]}"
 
 
 def _clocks(change: Change, was: Told, now: Told) -> str:
@@ -245,7 +261,7 @@ PHRASES: Mapping[str, Phrase] = {
     "family": _of_stage("the join"),
     "kind": _of_stage("the join"),
     "bounds": _bounds,
-    "window": _window,
+    "windows": _window,
     "tolerance": _tolerance,
     "direction": _of_stage("the direction of the join"),
     "keys": _columns("key"),
@@ -253,7 +269,7 @@ PHRASES: Mapping[str, Phrase] = {
     "filters": _parts("filter"),
     "on": _parts("condition"),
     "ways": _parts("step"),
-    "aggregates": _of_stage("what is aggregated"),
+    "aggregates": _aggregates,
     "clocks": _clocks,
     "columns": _type,
     "stored": _stored,

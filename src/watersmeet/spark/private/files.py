@@ -32,8 +32,11 @@ class Folder(Protocol):
 
 def folder_of(spark: SparkSession, path: str) -> Folder:
     """The folder at a path, as that session sees it."""
-    jvm: Any = getattr(spark, "_jvm", None) if hasattr(spark, "_jsparkSession") else None
-    return LocalFolder(_local(path)) if jvm is None else HadoopFolder(spark, path)
+    if not hasattr(spark, "_jsparkSession"):
+        return LocalFolder(Path(path.removeprefix("file://").removeprefix("file:")))
+    folder = HadoopFolder(spark, path)
+    # Hadoop keeps a checksum beside every local file, and refuses one that was mended by hand.
+    return LocalFolder(Path(folder.path.toUri().getPath())) if folder.files.getScheme() == "file" else folder
 
 
 class LocalFolder:
@@ -98,7 +101,3 @@ class HadoopFolder:
 
     def _path(self, *parts: Any) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(*parts)
-
-
-def _local(path: str) -> Path:
-    return Path(path.removeprefix("file://").removeprefix("file:"))
