@@ -10,10 +10,6 @@ SourceKind = Literal["stream", "table"]
 """``stream``: rows that only arrive. ``table``: rows that are replaced and deleted by key."""
 
 
-ChangeFeed = Literal["debezium", "delta"]
-"""The form in which a source tells the changes of a table; without one its rows are upserts by key, or inserts."""
-
-
 @dataclass(frozen=True)
 class Span:
     """Offsets ``start`` to ``end`` (exclusive) in the text of the script."""
@@ -84,7 +80,7 @@ class Source:
     order: str | None = None
     order_span: Span = NOWHERE
     primary_key: tuple[str, ...] = ()
-    changes: ChangeFeed | None = None
+    changes: str | None = None
     is_static: bool = False
 
     @property
@@ -96,8 +92,12 @@ class Source:
         """
         if self.field("_key") is not None:
             return ("_key",)
-        named = next((value for name, value in self.options.items() if name.lower() == "key"), "")
-        return self.primary_key or tuple(name.strip() for name in named.split(",") if name.strip())
+        return self.primary_key or tuple(name.strip() for name in self.said.get("key", "").split(",") if name.strip())
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The options by their names in small letters, as Spark compares them."""
+        return {name.lower(): value for name, value in self.options.items()}
 
     def field(self, name: str) -> Field | None:
         """The column of that name; names compare without case, as in Spark."""
@@ -120,3 +120,8 @@ class Sink:
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     span: Span = NOWHERE
     fields: tuple[Field, ...] = ()
+
+    @property
+    def said(self) -> dict[str, str]:
+        """The options by their names in small letters, as Spark compares them."""
+        return {name.lower(): value for name, value in self.options.items()}

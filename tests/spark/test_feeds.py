@@ -16,7 +16,6 @@ import pytest
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_script
-from watersmeet.plan.nodes import Script
 from watersmeet.spark.run.running import Trigger, run_script
 
 if TYPE_CHECKING:
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-NOTHING = Script("feeds", "")
 KEYED = Source(
     "customers", (Field("id", "INT"), Field("name", "STRING")), kind="table", primary_key=("id",), changes="debezium"
 )
@@ -57,19 +55,19 @@ RECORDS = (
 
 
 def test_with_a_primary_key_debezium_tells_upserts_and_deletes(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.feeds import debezium_changes
+    from watersmeet.formats.debezium import Debezium
 
-    assert told(debezium_changes(NOTHING, KEYED, values(spark, *RECORDS))) == [
+    assert told(Debezium(KEYED).changes(values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
     short = {"op": "u", "before": None, "after": customer(1, "x")}
-    assert told(debezium_changes(NOTHING, KEYED, values(spark, short))) == [(1, "x", "+")]
+    assert told(Debezium(KEYED).changes(values(spark, short))) == [(1, "x", "+")]
 
 
 def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.feeds import debezium_changes
+    from watersmeet.formats.debezium import Debezium
 
-    assert told(debezium_changes(NOTHING, BAG, values(spark, *RECORDS))) == [
+    assert told(Debezium(BAG).changes(values(spark, *RECORDS))) == [
         (1, "a", "+"), (2, "b", "+"), (1, "a", "-"), (1, "A", "+"), (2, "b", "-"), (3, "b", "+"), (1, "A", "-"),
     ]  # fmt: skip
 
@@ -87,24 +85,24 @@ def test_without_a_primary_key_debezium_tells_the_row_before_and_after(spark: Sp
 def test_what_cannot_be_followed_stops_the_query(
     spark: SparkSession, source: Source, record: dict[str, Any], reason: str
 ) -> None:
-    from watersmeet.spark.sources.feeds import debezium_changes
+    from watersmeet.formats.debezium import Debezium
 
     with pytest.raises(Exception, match=f"WRONG_CHANGE.*{reason}"):
-        debezium_changes(NOTHING, source, values(spark, record)).collect()
+        Debezium(source).changes(values(spark, record)).collect()
 
 
 def test_a_truncated_table_may_be_ignored(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.feeds import debezium_changes
+    from watersmeet.formats.debezium import Debezium
 
     source = replace(KEYED, options={"debezium.truncate": "ignore"})
-    assert told(debezium_changes(NOTHING, source, values(spark, {"op": "t"}))) == []
+    assert told(Debezium(source).changes(values(spark, {"op": "t"}))) == []
 
 
 @pytest.mark.parametrize(
     ("unit", "number"), [("millis", 1714979289123), ("micros", 1714979289123000), ("nanos", 1714979289123000999)]
 )
 def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number: int) -> None:
-    from watersmeet.spark.sources.feeds import debezium_changes
+    from watersmeet.formats.debezium import Debezium
 
     fields = (Field("at", "TIMESTAMP_NTZ"), Field("zoned", "TIMESTAMP"), Field("day", "DATE"))
     source = replace(BAG, fields=fields, options={"debezium.time": unit})
@@ -115,11 +113,11 @@ def test_times_come_as_numbers_or_as_text(spark: SparkSession, unit: str, number
             "after": {"at": "2024-05-06T07:08:09.123", "zoned": "2024-05-06T07:08:09.123Z", "day": "2024-05-06"},
         },
     ]
-    frame = debezium_changes(NOTHING, source, values(spark, *rows))
+    frame = Debezium(source).changes(values(spark, *rows))
     found = told(frame.selectExpr("at", "CAST(unix_micros(zoned) AS STRING) AS zoned", "day"))
     assert found == [(datetime(2024, 5, 6, 7, 8, 9, 123000), "1714979289123000", date(2024, 5, 6))] * 2
-    with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
-        debezium_changes(NOTHING, replace(source, options={"debezium.time": "days"}), values(spark))
+    [refusal] = Debezium(replace(source, options={"debezium.time": "days"})).check()
+    assert refusal.condition == "WRONG_OPTION"
 
 
 # Delta
@@ -160,17 +158,15 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
         (b"1", '{"id": 1, "name": "a"}'), (b"2", '{"name": "key alone"}'), (b'{"id": 3}', None),
         (b'{"schema": {}, "payload": {"id": 4}}', None), (b"5", None),
     )  # fmt: skip
-    assert told(decoded(NOTHING, TOPIC, frame).select("id", "name", "_change")) == [
+    assert told(decoded(TOPIC, frame).select("id", "name", "_change")) == [
         (1, "a", "+"), (2, "key alone", "+"), (3, None, "-"), (4, None, "-"), (5, None, "-"),
     ]  # fmt: skip
     both = replace(TOPIC, primary_key=("id", "name"))
     key = b'{"id": 6, "name": "x"}'
-    assert told(decoded(NOTHING, both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
+    assert told(decoded(both, records(spark, (key, None))).drop("_key")) == [(6, "x", "-")]
     bag = replace(TOPIC, primary_key=())
-    assert told(decoded(NOTHING, bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [
-        (1, None, "+")
-    ]
-    stream = decoded(NOTHING, replace(TOPIC, kind="stream", primary_key=()), frame)
+    assert told(decoded(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [(1, None, "+")]
+    stream = decoded(replace(TOPIC, kind="stream", primary_key=()), frame)
     assert stream.columns == ["id", "name", "_key"] and stream.count() == 5
 
 
@@ -193,16 +189,17 @@ def test_the_key_of_a_record_is_decoded_by_its_format(
     from watersmeet.spark.sources.records import decoded
 
     source = replace(TOPIC, options={"value.format": "json", "key.format": format_})
-    [row] = decoded(NOTHING, source, records(spark, (key, "{}"))).collect()
+    [row] = decoded(source, records(spark, (key, "{}"))).collect()
     assert row["_key"] == value
 
 
 def test_formats_of_records_that_nobody_knows_are_refused(spark: SparkSession) -> None:
-    from watersmeet.spark.sources.records import decoded
+    from watersmeet.formats.records import Records
 
-    for options in ({"value.format": "avro"}, {"value.format": "json", "key.format": "uuid"}):
-        with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
-            decoded(NOTHING, replace(TOPIC, options=options), records(spark))
+    [refusal] = Records(replace(TOPIC, options={"value.format": "avro"})).check()
+    assert refusal.condition == "WRONG_OPTION"
+    with pytest.raises(WatersmeetError, match="WRONG_OPTION"):
+        Records(replace(TOPIC, options={"value.format": "json", "key.format": "uuid"})).changes(records(spark))
 
 
 # Files

@@ -17,6 +17,7 @@ import pytest
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.language import read_script
 from watersmeet.spark.run.running import run_script
 
@@ -67,10 +68,11 @@ def test_changes_of_equal_rows_add_up(spark: SparkSession) -> None:
 
 
 def test_a_repeated_batch_of_a_log_replaces_its_files(spark: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks.table_sinks import Target, writer_of
+    from watersmeet.spark.sinks.table_sinks import Target
 
     sink = Sink("log", "parquet", {"path": str(tmp_path / "log"), "changes": "log"})
-    write = writer_of(Target(sink, "log", tmp_path / "checkpoint", "log"))
+    target = Target(sink, "log", tmp_path / "checkpoint", "log")
+    write = target.format.writer(target)
     write(changes(spark, (1, "a", "+"), (2, "b", "+"), (2, "b", "-")), 0)
     write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
     write(changes(spark, (1, "a", "-"), (1, "b", "+")), 1)
@@ -137,7 +139,7 @@ def table_in(address: str, key: tuple[str, ...] = ("id",), **options: str) -> Po
     from watersmeet.spark.sinks.postgres import Postgres
 
     name = f"t{uuid4().hex}"
-    return Postgres(Sink("pg", "postgres", {"url": address, "table": name, **options}), "query", key)
+    return Postgres(PostgresSink(Sink("pg", "postgres", {"url": address, "table": name, **options})), "query", key)
 
 
 def rows_in(one: Postgres) -> list[tuple[Any, ...]]:
@@ -251,17 +253,18 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
     options = {"host": str(tmp_path), "user": "me", "password": "secret", "dbname": "shop", "table": "t"}
     for changed in ({}, {"hots": "x"}):
         with pytest.raises(WatersmeetError) as caught:
-            Postgres(Sink("pg", "postgres", {**options, **changed}), "query").check(None)
+            Postgres(PostgresSink(Sink("pg", "postgres", {**options, **changed})), "query").check(None)
         assert caught.value.getCondition() == "WRONG_OPTION" and "secret" not in str(caught.value)
 
 
 def test_postgres_without_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from watersmeet.spark.sinks import table_sinks
+    from watersmeet.formats import postgres
+    from watersmeet.spark.sinks.table_sinks import Target
 
-    monkeypatch.setattr(table_sinks, "find_spec", lambda name: None)
-    target = table_sinks.Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
+    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
+    target = Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
-        table_sinks.check_target(target, None)
+        target.format.check_target(target, None)
 
 
 # Kafka

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from watersmeet.analyze.event_time import Family, family_of, fits, wrong_unit
 from watersmeet.analyze.heartbeats import check_heartbeats
 from watersmeet.catalog import Sink, Source, Span, Watermark
 from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.formats import check_source
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.words import amount_in_words
 
@@ -33,6 +35,7 @@ def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ..
 
 def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
     yield from _check_fields(script, source)
+    yield from (replace(wrong, place=script.place(source.span)) for wrong in check_source(source))
     yield from _check_order(script, source)
     for name in source.primary_key:
         if source.field(name) is None:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from watersmeet.catalog import Sink, Source, Span
+from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
+from watersmeet.formats import sink_format
 from watersmeet.plan.nodes import Query, Script
-
-_DATABASE = ("url", "dsn", "host", "port", "dbname")
-"""The options that say which database a table is of."""
 
 
 def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
-    """Refuse a place that two queries write to: their files and checkpoints would get into each other's way."""
+    """Refuse a place that two queries write to: their files and checkpoints would get into each other's way.
+
+    So is a sink that nothing can be written to as its options are.
+    """
     refusals: list[Refusal] = []
     seen: set[str] = set()
-    places = {sink.name.lower(): _place(sink) for sink in script.sinks}
+    formats = {sink.name.lower(): sink_format(sink) for sink in script.sinks}
     for query in script.queries:
         for name, span in _targets(query):
-            place = places.get(name.lower(), name.lower())
+            format_ = formats.get(name.lower())
+            place = name.lower() if format_ is None else format_.place
             if place in seen:
                 refusals.append(_refusal(script, name, span))
+            elif format_ is not None:
+                refusals += [replace(wrong, place=script.place(format_.sink.span)) for wrong in format_.check()]
             seen.add(place)
     return tuple(refusals)
 
@@ -37,17 +42,6 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
     if query.unmatched_right_into is not None:
         yield query.unmatched_right_into, query.unmatched_right_span
     yield from query.ports_into
-
-
-def _place(sink: Sink) -> str:
-    """Where a sink writes: its path, its table of a database, or what stands for it."""
-    options = {key.lower(): value for key, value in sink.options.items()}
-    if "path" in options:
-        return f"path {options['path'].rstrip('/')}"
-    table = options.get("table") or options.get("dbtable")
-    if table is None:
-        return sink.name.lower()
-    return " ".join(("table", table.lower(), *(options.get(name, "") for name in _DATABASE)))
 
 
 def _refusal(script: Script, name: str, span: Span) -> Refusal:

@@ -7,15 +7,13 @@ from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.scope import KEY
-from watersmeet.analyze.stored_key import JSON, KEY_TYPES
 from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal
+from watersmeet.formats import sink_format
+from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Store
 from watersmeet.plan.words import word
-
-KEY_FORMAT, VALUE_FORMAT = "key.format", "value.format"
-"""The options that say how the key and the value of a source's records are written."""
 
 _NUMBERS = ("int", "long", "double")
 
@@ -32,16 +30,6 @@ def with_record_key(source: Source) -> Source:
         return source
     type_ = KEY_TYPES.get(format_, "BINARY")
     return replace(source, fields=(*source.fields, Field(KEY, type_, hidden=True)))
-
-
-def format_of_key(source: Source) -> str | None:
-    """The format of the key of a source's records; None for a source whose rows are no records, with a key apart.
-
-    >>> format_of_key(Source("orders", (), options={"value.format": "json"}))
-    'string'
-    """
-    options = {name.lower(): value.lower() for name, value in source.options.items()}
-    return options.get(KEY_FORMAT, "string" if VALUE_FORMAT in options else None)
 
 
 def key_formats(draft: Draft) -> Draft:
@@ -112,4 +100,4 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
 def _is_text_only(draft: Draft) -> bool:
     """Whether the result goes to a sink that takes keys as text."""
     into = (draft.query.into or "").lower()
-    return any(sink.name.lower() == into and sink.format.lower() == "kafka" for sink in draft.script.sinks)
+    return any(sink.name.lower() == into and sink_format(sink).has_text_keys for sink in draft.script.sinks)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from watersmeet.analyze.scope import KEY
+from watersmeet.formats.records import JSON, KEY_TYPES
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Store
 from watersmeet.plan.relation import AnalyzedQuery
-
-JSON = "json"
-
-KEY_TYPES: Mapping[str, str] = {
-    "string": "STRING", "int": "INT", "long": "BIGINT", "double": "DOUBLE", "bytes": "BINARY", JSON: "STRING",
-}  # fmt: skip
-"""The formats of a key, each with the type that ``_key`` then has."""
 
 
 def stored_key(query: AnalyzedQuery, store: Store | None) -> AnalyzedQuery:

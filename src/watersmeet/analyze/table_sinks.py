@@ -7,56 +7,21 @@ says what becomes of that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from dataclasses import replace
+from typing import cast, get_args
 
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.formats import SINK_FORMATS, sink_format
+from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY
 from watersmeet.plan.relation import GROUP, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, AnalyzedView
 
-Changes = Literal["log", "snapshot", "upsert"]
-"""How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
-the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key."""
-
-CHANGES = "changes"
-"""The option of CREATE SINK that says so."""
-
-SHOWING = frozenset({"console", "noop", "memory"})
-"""Formats that keep nothing and only show what comes, changes too."""
-FILES = frozenset({"parquet", "orc", "json", "csv"})
-"""Formats in which a folder can hold a table as it is."""
-
 Column = tuple[str, str]
 """A column of a source: the alias and the name."""
-
-
-@dataclass(frozen=True)
-class TableSink:
-    """What the options of a sink say of a table: how changes go there and, if said, by which columns."""
-
-    changes: str | None
-    key: tuple[str, ...]
-    is_postgres: bool
-    is_kafka: bool
-
-    @classmethod
-    def of(cls, sink: Sink) -> TableSink:
-        """What a sink says.
-
-        >>> TableSink.of(Sink("totals", "postgres", {"key": "id, day"}))
-        TableSink(changes='upsert', key=('id', 'day'), is_postgres=True, is_kafka=False)
-        """
-        options = {name.lower(): value for name, value in sink.options.items()}
-        is_jdbc = sink.format.lower() == "jdbc" and options.get("url", "").lower().startswith("jdbc:postgresql:")
-        is_postgres = is_jdbc or sink.format.lower() in ("postgres", "postgresql")
-        said = options.get(CHANGES)
-        key = tuple(name.strip() for name in options.get("key", "").split(",") if name.strip())
-        changes = said.lower() if said is not None else "upsert" if is_postgres else None
-        return cls(changes, key, is_postgres, sink.format.lower() == "kafka")
 
 
 def check_table_sinks(draft: Draft) -> Draft:
@@ -73,63 +38,45 @@ def check_table_sinks(draft: Draft) -> Draft:
 
 
 def _check_option(draft: Draft, sink: Sink) -> Iterator[Refusal]:
-    said = TableSink.of(sink).changes
+    said = sink_format(sink).changes
     if said is not None and said not in get_args(Changes):
         reason = f"changes are written as {listed(get_args(Changes), 'or')}"
-        hint = "write `changes 'log'`, for example."
-        yield draft.refusal(
-            "WRONG_OPTION", sink.span, format=sink.format, option=f"changes '{said}'", reason=reason, hint=hint
-        )
+        yield _wrong(draft, sink, reason, "write `changes 'log'`, for example.")
+
+
+def _wrong(draft: Draft, sink: Sink, reason: str, hint: str) -> Refusal:
+    refusal = sink_format(sink).wrong_option(f"changes '{sink_format(sink).changes}'", reason, hint)
+    return replace(refusal, place=draft.script.place(sink.span))
 
 
 def _check(draft: Draft, sink: Sink) -> Iterator[Refusal]:
-    asked, span = TableSink.of(sink), draft.query.into_span
+    format_, span = sink_format(sink), draft.query.into_span
+    changes = cast("Changes | None", format_.changes)
     if _is_stream(draft):
-        if CHANGES in (name.lower() for name in sink.options):
+        if CHANGES in sink.said:
             reason, hint = "rows of a stream are never taken back", f"leave `changes` out of {sink.name}."
             yield draft.refusal(
                 "WRONG_OUTPUT", span, what="A changelog of a stream", reason=reason, cause="a stream", hint=hint
             )
+    elif format_.is_showing:
         return
-    if sink.format.lower() in SHOWING:
-        return
-    if asked.changes is None:
-        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=_ways_out(sink, asked))
-        return
-    if not _is_possible(sink, asked):
-        yield draft.refusal(
-            "WRONG_OPTION", sink.span, format=sink.format, option=f"changes '{asked.changes}'",
-            reason=_NEEDS[cast("Changes", asked.changes)], hint=_ways_out(sink, asked),
-        )  # fmt: skip
+    elif changes is None:
+        yield draft.refusal("APPEND_ONLY_SINK", span, sink=sink.name, hint=format_.way_out)
+    elif not format_.can_take(changes):
+        yield _wrong(draft, sink, _needs(format_, changes), format_.way_out)
     else:
-        yield from _check_key(draft, sink, asked)
+        yield from _check_key(draft, sink)
 
 
-_NEEDS: dict[Changes, str] = {
-    "log": "Postgres takes the changes of a table by key",
-    "snapshot": f"only {listed(sorted(FILES), 'or')} files under a `path` can hold a table as it is",
-    "upsert": "only Postgres and Kafka replace and delete rows by key",
-}
-
-
-def _is_possible(sink: Sink, asked: TableSink) -> bool:
-    has_path = any(name.lower() == "path" for name in sink.options)
-    if asked.changes == "upsert":
-        return asked.is_postgres or asked.is_kafka
-    if asked.changes == "snapshot":
-        return sink.format.lower() in FILES and has_path
-    return not asked.is_postgres
-
-
-def _ways_out(sink: Sink, asked: TableSink) -> str:
-    if asked.is_postgres:
-        return "leave `changes` out: Postgres upserts by key."
-    if asked.is_kafka:
-        return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
-    log = f"add `changes 'log'` to the OPTIONS of {sink.name} for a changelog"
-    if sink.format.lower() in FILES:
-        return f"{log}, or `changes 'snapshot'` for the table as it is; `USING postgres` upserts."
-    return f"{log}; `USING postgres` upserts."
+def _needs(format_: SinkFormat, changes: Changes) -> str:
+    """Why changes cannot go to a sink so."""
+    able = [one for one in SINK_FORMATS if changes in one.takes]
+    if changes == "snapshot":
+        names = listed([name for one in able for name in one.names], "or")
+        return f"only {names} files under a `path` can hold a table as it is"
+    if changes == "upsert":
+        return f"only {listed([one.title for one in able])} replace and delete rows by key"
+    return f"{format_.title} takes the changes of a table by key"
 
 
 def _is_stream(draft: Draft) -> bool:
@@ -137,7 +84,8 @@ def _is_stream(draft: Draft) -> bool:
     return draft.group is None and (draft.query.result or given) == "stream"
 
 
-def _check_key(draft: Draft, sink: Sink, asked: TableSink) -> Iterator[Refusal]:
+def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
+    asked = sink_format(sink)
     outputs = [output.name.lower() for output in draft.outputs]
     unknown = [name for name in asked.key if name.lower() not in outputs]
     if unknown:

@@ -10,12 +10,12 @@ from typing import Any, TypeVar, cast
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import event_times, time_named
-from watersmeet.analyze.key_formats import KEY_FORMAT, format_of_key
 from watersmeet.analyze.result_key import key_of
 from watersmeet.analyze.scope import KEY, show
 from watersmeet.analyze.stored_key import in_one
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
+from watersmeet.formats.records import KEY_FORMAT, format_of_key
 from watersmeet.plan.expressions import Reference
 from watersmeet.plan.nodes import Store, View
 from watersmeet.plan.relation import (

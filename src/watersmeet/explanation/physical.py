@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from watersmeet.explanation.blocks import Physical, Stateful, query_as_json, query_topology, render_query
 from watersmeet.explanation.topology import Topology
 from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -96,11 +97,12 @@ def _remarks(join: JoinPlan) -> list[Fact]:
 
 def _scanned(join: JoinPlan) -> list[str]:
     """Which sources the workers read themselves."""
-    names = [port.input.alias for port in join.ports if isinstance(port.input, ScanPlan) and is_columnar(port)]
-    if not names:
+    scans = [port.input for port in join.ports if isinstance(port.input, ScanPlan) and is_columnar(port)]
+    if not scans:
         return []
-    reason = "nothing needs Spark before the join"
-    return [f"{' and '.join(names)}: workers read the Parquet files as columns, for {reason}"]
+    names = " and ".join(scan.alias for scan in scans)
+    formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
+    return [f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"]
 
 
 def _exchange(join: JoinPlan, number: int) -> str:

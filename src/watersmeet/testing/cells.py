@@ -15,10 +15,8 @@ import pyarrow as pa
 
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
+from watersmeet.formats.feed import CHANGE
 from watersmeet.schema import arrow_type
-
-CHANGE = "_change"
-"""The column in which a table tells whether a row comes (``+``) or goes (``-``)."""
 
 
 def arrow_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: str = "case") -> pa.Table:

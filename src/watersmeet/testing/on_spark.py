@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from watersmeet.catalog import Source
+from watersmeet.formats.feed import ddl
 from watersmeet.joins.core.operator import Marks, Report
 from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
@@ -22,7 +23,6 @@ from watersmeet.spark.exchange.observed import is_partitioned
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 from watersmeet.spark.exchange.rows import PORT_SHOWN
 from watersmeet.spark.run.prepare import MARKS_SCHEMA
-from watersmeet.spark.sources.reading import ddl
 from watersmeet.testing.cells import CHANGE
 from watersmeet.testing.local import Stepped
 

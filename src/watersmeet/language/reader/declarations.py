@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from watersmeet.catalog import NOWHERE, Amount, ChangeFeed, Field, Sink, Source, SourceKind, Span, Watermark
+from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, Watermark
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats import FEEDS
 from watersmeet.language.reader.amounts import read_amount
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
@@ -20,11 +21,10 @@ _TABLE_HINT = (
 )
 _KEY_HINT = "write `PRIMARY KEY (id)`, for example."
 _ORDER_HINT = "name one column: `ORDER BY t`."
-_CHANGES_HINT = "write `CHANGES FROM debezium` or `CHANGES FROM delta`."
 _IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
 
-_FEEDS: dict[str, ChangeFeed] = {"DEBEZIUM": "debezium", "DELTA": "delta"}
+_FEEDS = tuple(feed.name for feed in FEEDS)
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ def _read_declaration(cursor: Cursor, kind: SourceKind, hint: str) -> Stream:
     return Stream(source, columns.heartbeat)
 
 
-def _read_changes(cursor: Cursor, kind: SourceKind, before: ChangeFeed | None) -> ChangeFeed | None:
-    """``CHANGES FROM debezium | delta`` if it comes next, else what was read ``before``."""
+def _read_changes(cursor: Cursor, kind: SourceKind, before: str | None) -> str | None:
+    """``CHANGES FROM feed`` if it comes next, else what was read ``before``."""
     if not cursor.at("CHANGES", "FROM"):
         return before
     if kind == "stream":
@@ -89,9 +89,10 @@ def _read_changes(cursor: Cursor, kind: SourceKind, before: ChangeFeed | None) -
     if before is not None:
         raise cursor.failure("`;`", "write CHANGES FROM once.")
     cursor.skip(2)
-    if cursor.peek().word not in _FEEDS:
-        raise cursor.misspelt(tuple(feed for feed in _FEEDS.values()), "debezium or delta", _CHANGES_HINT)
-    return _FEEDS[cursor.next().word]
+    if cursor.peek().word.lower() not in _FEEDS:
+        hint = f"write {' or '.join(f'`CHANGES FROM {feed}`' for feed in _FEEDS)}."
+        raise cursor.misspelt(_FEEDS, " or ".join(_FEEDS), hint)
+    return cursor.next().word.lower()
 
 
 def _read_order(cursor: Cursor) -> tuple[str | None, Span]:

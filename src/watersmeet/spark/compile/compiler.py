@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.families.window.relation import AnalyzedWindowJoin
+from watersmeet.formats import source_format
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import NOW
 from watersmeet.joins.group.operator import GroupBy
@@ -225,9 +226,9 @@ class Compiler:
         pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
         if isinstance(port.input, ScanPlan) and port.input.source.name in self.files and is_columnar(port):
             columns = tuple(name.removeprefix(f"{port.input.alias}.") for name in port.columns)
-            return self.files[port.input.source.name].mapInArrow(
-                PackFiles(pack, columns, self.arrow(frame.schema)), PACKED_DDL
-            )
+            read = source_format(port.input.source).read_file
+            packed = PackFiles(pack, columns, self.arrow(frame.schema), read)
+            return self.files[port.input.source.name].mapInArrow(packed, PACKED_DDL)
         return _plain(frame).mapInArrow(pack, PACKED_DDL)
 
     def ticks(self) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
@@ -24,8 +25,6 @@ from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN
 from watersmeet.spark.exchange.rows import Met
 
 KEEP = "#keep"
-CHANGE = "_change"
-"""The column in which a table tells whether a row comes (``+``) or goes (``-``)."""
 APART = (LATE_SHOWN, *UNMATCHED_SHOWN)
 """The columns in which a result shows what is no row of it."""
 ALONG = (MARKS_COLUMN, LATE_ROW, PART, WEIGHT, OP, *APART)

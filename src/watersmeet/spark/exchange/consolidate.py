@@ -17,9 +17,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.compile.frames import CHANGE
 
 
 def consolidated(changes: DataFrame) -> DataFrame:

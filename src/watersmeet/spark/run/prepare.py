@@ -12,9 +12,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.analyze import analyze
-from watersmeet.analyze.table_sinks import TableSink
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
+from watersmeet.formats import known_formats, sink_format
+from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import LateRows, scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.spark.compile.build import Built, build
@@ -23,15 +24,14 @@ from watersmeet.spark.exchange.rows import PORT_SHOWN
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.session import unlogged
-from watersmeet.spark.sinks.table_sinks import Target, check_target, target_of
+from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
-from watersmeet.spark.sources.reading import FORMATS, is_unknown_format, read_sources
+from watersmeet.spark.sources.reading import is_unknown_format, read_sources
 from watersmeet.spark.sources.static import Static, static_tables
 from watersmeet.type_names import is_moment
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
-NOWHERE_TO = Sink("nothing", "noop")
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inp
         built = made(counted(frames, tables))
     if recorded is not None:
         recorded.check(Owner((built.told,)), str(checkpoint), anew)
-    sink = NOWHERE_TO if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
+    sink = NOTHING if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
     target, place = target_of(sink, name, built.query, checkpoint), script.place(sink.span)
     others = {
         c: Target(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
@@ -132,7 +132,7 @@ def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inp
         if into is not None
     }
     for one in (target, *others.values()):
-        check_target(one, script.place(one.sink.span))
+        one.format.check_target(one, script.place(one.sink.span))
     return Prepared(name, built, target, place, marks, others, tables, tuple(static.values()))
 
 
@@ -163,7 +163,9 @@ def _inputs(script: Script, spark: SparkSession, storage: Path) -> Inputs:
         try:
             analyze(script, {}, inputs="streams")
         except WatersmeetError as error:
-            raise WatersmeetError((*error.refusals, *unread.refusals)) from error
+            # What is wrong with options both of them know.
+            unread_only = [refusal for refusal in unread.refusals if refusal not in error.refusals]
+            raise WatersmeetError((*error.refusals, *unread_only)) from error
         raise
 
 
@@ -183,20 +185,20 @@ def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:
 def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> Sink:
     """The sink of that name; a query that names none shows its rows on the console."""
     if name is None:
-        return Sink("console", "console", {"truncate": "false"})
+        return CONSOLE
     sinks = {sink.name.lower(): sink for sink in script.sinks}
     if name.lower() not in sinks:
         raise refuse("UNKNOWN_SINK", script.place(span), sink=name, suggestion=did_you_mean(name, sinks))
     sink = sinks[name.lower()]
-    if TableSink.of(sink).is_postgres:
+    if not sink_format(sink).is_of_spark:
         return sink
     try:
         # Spark looks the format up before anything else, so this fails for other reasons than the format at worst.
         with unlogged():
             _ = spark.readStream.format(sink.format).load().isStreaming
     except Exception as error:
-        if is_unknown_format(error) and sink.format != "memory":
-            hint = did_you_mean(sink.format, FORMATS)
+        if is_unknown_format(error):
+            hint = did_you_mean(sink.format, known_formats())
             raise refuse("UNKNOWN_FORMAT", script.place(sink.span), format=sink.format, hint=hint) from error
     return sink
 

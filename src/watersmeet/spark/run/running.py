@@ -24,7 +24,7 @@ from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.starts import before_start
 from watersmeet.spark.sinks.outputs import Write, split_outputs
-from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches, writer_of
+from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches
 from watersmeet.spark.sources.loading import Loading
 from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
 from watersmeet.spark.sources.reading import first_line
@@ -133,8 +133,8 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     result, target = prepared.built.compiled.result, prepared.target
     observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
     if prepared.others or needs_batches(target):
-        others = {column: writer_of(other) for column, other in prepared.others.items()}
-        write = split_outputs(writer_of(target), others) if others else writer_of(target)
+        others = {column: other.format.writer(other) for column, other in prepared.others.items()}
+        write = split_outputs(target.format.writer(target), others) if others else target.format.writer(target)
         writer = observed.writeStream.foreachBatch(_travelling(write))
     else:
         writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)

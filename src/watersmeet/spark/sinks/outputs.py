@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Sink
+from watersmeet.formats.sink import PATH
 from watersmeet.spark.compile.compiler import is_row
 
-PATH = "path"
 BATCH = "_batch"
 
 Write = Callable[[DataFrame, int], None]
@@ -38,8 +38,8 @@ def split_outputs(rows: Write, others: Mapping[str, Write]) -> Write:
 
 def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
     """Add the rows of a batch to a batch sink of Spark."""
-    options = {key: value for key, value in sink.options.items() if key.lower() != PATH}
-    path = next((value for key, value in sink.options.items() if key.lower() == PATH), None)
+    options = {name: value for name, value in sink.options.items() if name.lower() != PATH}
+    path = sink.said.get(PATH)
     writer = frame.write.format(sink.format).options(**options)
     if path is None:
         writer.mode("append").save()

@@ -10,7 +10,7 @@ Needs psycopg, so whoever imports this module looks for that before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -19,13 +19,12 @@ from psycopg.sql import SQL, Composable, Composed, Identifier
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
-from watersmeet.catalog import Sink
 from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.postgres import PostgresSink
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.spark.exchange.consolidate import consolidated
 from watersmeet.spark.sinks.outputs import go_over
 from watersmeet.spark.sinks.postgres_types import text_for_postgres, type_in_postgres
-from watersmeet.spark.sources.feeds import options_in_lower_case
 
 Connection = psycopg.Connection[Any]
 
@@ -48,19 +47,19 @@ class Postgres:
     ``query``: who writes. ``key``: the columns by which rows are replaced and deleted; none: rows are only added.
     """
 
-    sink: Sink
+    format: PostgresSink
     query: str
     key: tuple[str, ...] = ()
 
     @property
     def options(self) -> dict[str, str]:
         """The options by their names in small letters."""
-        return options_in_lower_case(self.sink.options)
+        return self.format.sink.said
 
     @property
     def table(self) -> str:
         """The name of the table, with its schema if that is said."""
-        return self.options.get("table") or self.options.get("dbtable") or ""
+        return self.format.table
 
     @property
     def writer(self) -> str:
@@ -75,14 +74,12 @@ class Postgres:
     def connect(self) -> Connection:
         """A connection; as a context, it commits at the end if nothing was raised."""
         address = self.options.get("dsn") or self.options.get("url", "").removeprefix("jdbc:")
-        left_out = _OWN | _JDBC if self.sink.format.lower() == "jdbc" else _OWN
+        left_out = _OWN | _JDBC if self.format.sink.format.lower() == "jdbc" else _OWN
         further = {name: value for name, value in self.options.items() if name not in left_out}
         return psycopg.connect(make_conninfo(address, **{"connect_timeout": "10", **further}))
 
     def check(self, place: Place | None) -> None:
         """Refuse what can be known to fail before the query starts."""
-        if not self.table:
-            raise self._wrong(place, "no table is named", "add `table 'name'` to its OPTIONS.")
         try:
             with self.connect() as connection:
                 is_there = _exists(connection, self._target)
@@ -193,8 +190,8 @@ class Postgres:
         return Identifier(*self.table.split("."))
 
     def _wrong(self, place: Place | None, reason: str, hint: str) -> WatersmeetError:
-        said = f"USING {self.sink.format}"
-        return refuse("WRONG_OPTION", place, format=self.sink.format, option=said, reason=reason, hint=hint)
+        refusal = self.format.wrong_option(f"USING {self.format.sink.format}", reason, hint)
+        return WatersmeetError([replace(refusal, place=place)])
 
 
 def _exists(connection: Connection, table: Identifier) -> bool:

@@ -1,36 +1,32 @@
-"""What writes a batch to its sink, where Spark's own streaming sinks would not do: changes of tables, and Postgres.
+"""Where rows go, and what writes a batch there where Spark's own streaming sinks would not do: changes of tables.
 
 All of it goes through foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are
-replaced, a snapshot and Postgres know which batches they have. Kafka gets a repeated batch again, which leaves the
-latest record of each key as it is.
+replaced, a snapshot knows which batches it has.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.analyze.table_sinks import CHANGES, SHOWING, Changes, TableSink, key_columns, result_columns
+from watersmeet.analyze.table_sinks import key_columns, result_columns
 from watersmeet.catalog import Sink
-from watersmeet.errors import Place, Refusal, refuse
+from watersmeet.errors import Refusal
+from watersmeet.formats import sink_format
+from watersmeet.formats.sink import OWN, PATH, Changes, SinkFormat
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
-from watersmeet.spark.sinks.outputs import BATCH, PATH, Write, write_rows
+from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.snapshots import Snapshot
-from watersmeet.spark.sources.feeds import options_in_lower_case
-from watersmeet.spark.sources.records import VALUE_FORMAT, encoded, key_of, value_of
-
-_OWN = frozenset({CHANGES, "key", VALUE_FORMAT})
-"""The options of a sink that are our own. All others are Spark's."""
+from watersmeet.spark.sources.records import encoded, key_of, value_of
 
 
 @dataclass(frozen=True)
@@ -49,65 +45,41 @@ class Target:
     key: tuple[str, ...] = ()
 
     @property
-    def is_postgres(self) -> bool:
-        """Whether it is a table of Postgres."""
-        return TableSink.of(self.sink).is_postgres
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether rows become records with a key and a value."""
-        return VALUE_FORMAT in options_in_lower_case(self.sink.options) or (
-            self.sink.format.lower() == "kafka" and self.changes is not None
-        )
+    def format(self) -> SinkFormat:
+        """The format of the sink."""
+        return sink_format(self.sink)
 
     @property
     def options(self) -> dict[str, str]:
         """The options that are Spark's."""
-        return {name: value for name, value in self.sink.options.items() if name.lower() not in _OWN}
+        return {name: value for name, value in self.sink.options.items() if name.lower() not in OWN}
 
     @property
     def plain(self) -> Sink:
         """The sink as Spark knows it."""
-        return Sink(self.sink.name, self.sink.format, self.options, self.sink.span)
+        return replace(self.sink, options=self.options)
 
 
 def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> Target:
     """Where the result of a query goes."""
-    asked = TableSink.of(sink)
+    format_ = sink_format(sink)
     if query.result != "table":
         # A record's key says where it goes, and need not tell it from others.
         return Target(sink, name, checkpoint, key=key_columns(query) or ())
-    if sink.format.lower() in SHOWING:
+    if format_.is_showing:
         return Target(sink, name, checkpoint)
     spelled = {output.name.lower(): output.name for output in query.outputs}
-    key = tuple(spelled[name.lower()] for name in asked.key) or result_columns(query) or ()
-    return Target(sink, name, checkpoint, cast("Changes | None", asked.changes), key)
-
-
-def check_target(target: Target, place: Place | None) -> None:
-    """Refuse a target that can be known to fail, before anything is written."""
-    if target.is_postgres:
-        if find_spec("psycopg") is None:
-            raise refuse("POSTGRES_NOT_INSTALLED", place, package="psycopg")
-        from watersmeet.spark.sinks.postgres import Postgres
-
-        Postgres(target.sink, target.query).check(place)
-    path = options_in_lower_case(target.sink.options).get(PATH, "")
-    if target.changes == "snapshot" and "://" in path.removeprefix("file://"):
-        reason, hint = "a table as it is can only be kept in a folder of this machine", "write `changes 'log'`."
-        option = f"path '{path}'"
-        raise refuse("WRONG_OPTION", place, format=target.sink.format, option=option, reason=reason, hint=hint)
+    key = tuple(spelled[name.lower()] for name in format_.key) or result_columns(query) or ()
+    return Target(sink, name, checkpoint, cast("Changes | None", format_.changes), key)
 
 
 def needs_batches(target: Target) -> bool:
     """Whether the target is written batch by batch; else Spark's own streaming sink writes there."""
-    return target.is_postgres or target.changes is not None
+    return target.format.is_batched or target.changes is not None
 
 
-def writer_of(target: Target) -> Write:
-    """What writes batches to a target."""
-    if target.is_postgres:
-        return _postgres(target)
+def batch_writer(target: Target) -> Write:
+    """What writes batches to a target, whose format Spark knows."""
     if target.changes == "snapshot":
         return _snapshot(target)
 
@@ -124,7 +96,7 @@ def writer_of(target: Target) -> Write:
 
 def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
     """Rows as the sink takes them."""
-    return encoded(rows, target.key) if target.is_encoded else rows
+    return encoded(rows, target.key) if target.format.is_encoded(target.changes) else rows
 
 
 def logged(batch: DataFrame) -> DataFrame:
@@ -157,31 +129,15 @@ def _write_log(target: Target, batch: DataFrame, number: int) -> None:
         # A batch without changes would leave an empty file behind each time.
         if changes.isEmpty():
             return
-        has_folders = PATH in options_in_lower_case(target.sink.options)
+        has_folders = PATH in target.sink.said
         told = changes if has_folders else changes.withColumn(BATCH, F.lit(number).cast("bigint"))
-        rows = encoded(told, target.key) if target.is_encoded else told
-        write_rows(rows, target.plain, number)
+        write_rows(encoded_rows(target, told), target.plain, number)
     finally:
         changes.unpersist()
 
 
-def _postgres(target: Target) -> Write:
-    from watersmeet.spark.sinks.postgres import Postgres
-
-    postgres = Postgres(target.sink, target.query, target.key if target.changes == "upsert" else ())
-
-    def write(batch: DataFrame, number: int) -> None:
-        postgres.write(batch, number, run_of(target.checkpoint))
-
-    return write
-
-
 def _snapshot(target: Target) -> Write:
-    options = options_in_lower_case(target.options)
+    options = target.plain.said
     folder = Path(options.pop(PATH).removeprefix("file://").removeprefix("file:"))
     snapshot = Snapshot(folder, target.sink.format.lower(), options)
-
-    def write(batch: DataFrame, number: int) -> None:
-        snapshot.write(batch, number, run_of(target.checkpoint))
-
-    return write
+    return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint))

@@ -1,4 +1,4 @@
-"""Parquet files read as columns in Spark's workers. Spark still finds the files and remembers which it has had."""
+"""Files read as columns in Spark's workers. Spark still finds the files and remembers which it has had."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.physical.columnar import is_plain_parquet
+from watersmeet.formats import source_format
+from watersmeet.formats.source import ReadFile
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.exchange.packing import Batches, Pack
 
@@ -25,14 +26,15 @@ def find_files(spark: SparkSession, script: Script, given: Mapping[str, DataFram
     It is Spark's own file source with all its options, asked for no content.
     """
     # The rows of a table say what they do to it, which only Spark's reading of them knows.
-    plain = [s for s in script.sources if s.kind == "stream" and s.name not in given and is_plain_parquet(s)]
+    streams = [source for source in script.sources if source.kind == "stream" and source.name not in given]
+    plain = [source for source in streams if source_format(source).may_be_columns()]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     return {name: stream.load().select("path") for name, stream in reader.items()}
 
 
 @dataclass(frozen=True)
 class PackFiles:
-    """Reads Parquet files and packs their rows.
+    """Reads files, with ``read``, and packs their rows.
 
     ``columns`` are the names in the files, in the order of ``schema``, which has the types that they are declared with.
     """
@@ -40,26 +42,29 @@ class PackFiles:
     pack: Pack
     columns: tuple[str, ...]
     schema: pa.Schema
+    read: ReadFile
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the files of one map task."""
-        return self.pack(part for batch in batches for path in batch.column(0).to_pylist() for part in self.read(path))
+        paths = (path for batch in batches for path in batch.column(0).to_pylist())
+        return self.pack(part for path in paths for part in self.read(path, self.columns, self.schema))
 
-    def read(self, path: str) -> Iterator[pa.RecordBatch]:
-        """The rows of a file, as they are declared."""
-        local = path.removeprefix("file://").removeprefix("file:")
-        with pq.ParquetFile(local, coerce_int96_timestamp_unit="us") as file:
-            found = {name.lower(): name for name in file.schema_arrow.names}
-            present = [found[column.lower()] for column in self.columns if column.lower() in found]
-            for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
-                rows = {name.lower(): batch.column(name) for name in present}
-                arrays = [
-                    declared(rows[column.lower()], field.type)
-                    if column.lower() in rows
-                    else pa.repeat(_of_folder(local, column, field.type), batch.num_rows)
-                    for column, field in zip(self.columns, self.schema, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+def read_parquet(path: str, columns: tuple[str, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file, as they are declared."""
+    local = path.removeprefix("file://").removeprefix("file:")
+    with pq.ParquetFile(local, coerce_int96_timestamp_unit="us") as file:
+        found = {name.lower(): name for name in file.schema_arrow.names}
+        present = [found[column.lower()] for column in columns if column.lower() in found]
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=present):
+            rows = {name.lower(): batch.column(name) for name in present}
+            arrays = [
+                declared(rows[column.lower()], field.type)
+                if column.lower() in rows
+                else pa.repeat(_of_folder(local, column, field.type), batch.num_rows)
+                for column, field in zip(columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def declared(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -14,14 +14,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
+from watersmeet.formats import source_format
 from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.physical import QueryPlan, join_plans, scan_plans
-from watersmeet.spark.sources.feeds import options_in_lower_case
 
 TABLE = "watersmeet.table:"
 """How the names of the observations begin that count the rows of tables."""
-_LIMITS = frozenset({"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"})
-"""Options after which a batch need not take all that is there."""
 
 Offsets = Mapping[tuple[str, str], int]
 """How far topics have been read: an offset by topic and partition."""
@@ -74,11 +72,12 @@ class Loading:
 
         Where nothing limits a batch, the second one has seen it: the first may have been planned before a restart.
         """
-        if not any(_LIMITS & options_in_lower_case(table.options).keys() for table in self.tables):
+        formats = [source_format(table) for table in self.tables]
+        if not any(format_.is_limited for format_ in formats):
             return self.batches > 1
-        topics = {topic for table in self.tables for topic in _topics(table)}
-        if not topics or not all(_topics(table) for table in self.tables):
+        if not all(format_.topics for format_ in formats):
             return False
+        topics = {topic for format_ in formats for topic in format_.topics}
         self.goal = self.goal or _offsets(reported, "latestOffset", topics)
         reached = _offsets(reported, "endOffset", topics)
         return bool(self.goal) and all(reached.get(place, -1) >= offset for place, offset in self.goal.items())
@@ -94,11 +93,6 @@ def table_rows(reported: Mapping[str, Any]) -> int:
             # Through Spark Connect, values come beside their schema.
             total += int(found["rows"] if "rows" in found else found["values"][0])
     return total
-
-
-def _topics(table: Source) -> tuple[str, ...]:
-    said = options_in_lower_case(table.options).get("subscribe", "")
-    return tuple(name.strip() for name in said.split(",") if name.strip())
 
 
 def _offsets(reported: Mapping[str, Any], which: str, topics: set[str]) -> dict[tuple[str, str], int]:

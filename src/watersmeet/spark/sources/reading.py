@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -11,46 +12,11 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Source
-from watersmeet.errors import Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.plan.expressions import quote
+from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
+from watersmeet.formats import OWN, check_source, feed_of, known_formats, source_format
+from watersmeet.formats.feed import ddl
 from watersmeet.plan.nodes import Query, Script, scans
-from watersmeet.spark.compile.frames import CHANGE
 from watersmeet.spark.session import unlogged
-from watersmeet.spark.sources.feeds import (
-    CHANGE_TYPE,
-    TIME_UNIT,
-    TRUNCATE,
-    also_deleted,
-    debezium_changes,
-    debezium_ddl,
-    declared_columns,
-    delta_changes,
-    marked_changes,
-    options_in_lower_case,
-)
-from watersmeet.spark.sources.records import KEY_FORMAT, VALUE_FORMAT, decoded, key_of_record
-
-STATIC = "static"
-OWN = frozenset({VALUE_FORMAT, KEY_FORMAT, TRUNCATE, TIME_UNIT, STATIC, "key", "deletes"})
-"""The options of a source that are our own. All others are Spark's."""
-TELLING = frozenset({"avro", "json", "orc", "parquet"})
-"""Formats of files that have names for their columns, so that one may have ``_change`` or not."""
-
-FORMATS = (
-    "avro",
-    "csv",
-    "delta",
-    "json",
-    "kafka",
-    "kinesis",
-    "orc",
-    "parquet",
-    "rate",
-    "rate-micro-batch",
-    "socket",
-    "text",
-    "xml",
-)
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -83,9 +49,9 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
         _check_path(script, source)
     try:
         with unlogged():
-            return _analysed(_read(spark, script, source))
-    except WatersmeetError:
-        raise
+            return _analysed(_read(spark, source))
+    except WatersmeetError as error:
+        raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
     except Exception as error:
         if not isinstance(error, PySparkException) and not is_unknown_format(error):
             raise
@@ -107,13 +73,7 @@ def is_static(source: Source) -> bool:
     >>> is_static(Source("countries", (), kind="table", options={"static": "true"}))
     True
     """
-    said = options_in_lower_case(source.options).get(STATIC, "false")
-    return source.kind == "table" and said.lower() == "true"
-
-
-def ddl(source: Source) -> str:
-    """The columns of a source as Spark reads a schema."""
-    return ", ".join(f"{quote(f.name)} {f.type}{'' if f.nullable else ' NOT NULL'}" for f in source.fields)
+    return source.kind == "table" and source.said.get("static", "false").lower() == "true"
 
 
 def first_line(error: Exception) -> str:
@@ -126,29 +86,17 @@ def is_unknown_format(error: Exception) -> bool:
     return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
 
 
-def _read(spark: SparkSession, script: Script, source: Source) -> DataFrame:
-    said = options_in_lower_case(source.options)
-    options = {key: value for key, value in source.options.items() if key.lower() not in OWN}
-    format_ = str(source.format).lower()
-    if source.changes == "debezium":
-        schema = debezium_ddl(source) if format_ == "json" else None
-        return debezium_changes(script, source, _load(spark, source, options, schema))
-    if source.changes == "delta":
-        more = {"readChangeFeed": "true"} if format_ == "delta" else {}
-        return delta_changes(source, _load(spark, source, {**more, **options}, f"{ddl(source)}, {CHANGE_TYPE} STRING"))
-    if VALUE_FORMAT in said:
-        records = decoded(script, source, _load(spark, source, options, None))
-        return also_deleted(records, said["deletes"]) if "deletes" in said and source.kind == "table" else records
-    tells = source.kind == "table" and format_ in TELLING and "deletes" not in said and source.field(CHANGE) is None
-    frame = _load(spark, source, options, f"{ddl(source)}, {CHANGE} STRING" if tells else ddl(source))
-    key = key_of_record(script, source, frame)
-    if source.kind == "table":
-        return marked_changes(source, frame, said.get("deletes"), key)
-    return frame.select(*declared_columns(source), *key)
+def _read(spark: SparkSession, source: Source) -> DataFrame:
+    wrong = [*check_source(source)]
+    if wrong:
+        raise WatersmeetError(wrong)
+    format_, feed = source_format(source), feed_of(source)
+    options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
+    return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options(format_), **options}))
 
 
-def _load(spark: SparkSession, source: Source, options: Mapping[str, str], schema: str | None) -> DataFrame:
-    """Some sources take a schema, others bring their own; those refuse to be given one."""
+def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+    """What Spark reads. Some of its sources take a schema, others bring their own; those refuse to be given one."""
     read = spark.read if is_static(source) else spark.readStream
     reader = read.format(str(source.format)).options(**options)
     if schema is None:
@@ -159,8 +107,7 @@ def _load(spark: SparkSession, source: Source, options: Mapping[str, str], schem
         if "schema" not in str(error).lower() or "user-specified" not in str(error).lower():
             raise
         # A reader keeps a schema that it was given.
-        read = spark.read if is_static(source) else spark.readStream
-        return read.format(str(source.format)).options(**options).load()
+        return load(spark, source, None, options)
 
 
 def _analysed(frame: DataFrame) -> DataFrame:
@@ -174,7 +121,7 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
     if source is None:
         return frame
     if source.changes is not None:
-        return _changes_given(script, source, frame)
+        return _changes_given(source, frame, script.place(source.span))
     given = {f.name.lower(): f.dataType for f in frame.schema}
     wrong: list[str] = []
     for expected in cast("StructType", StructType.fromDDL(ddl(source))):
@@ -189,18 +136,16 @@ def _as_declared(script: Script, source: Source | None, frame: DataFrame) -> Dat
     return frame
 
 
-def _changes_given(script: Script, source: Source, frame: DataFrame) -> DataFrame:
+def _changes_given(source: Source, frame: DataFrame, place: Place | None) -> DataFrame:
     """The changes in a given DataFrame that has the columns of their feed."""
-    wanted = {"debezium": "value", "delta": CHANGE_TYPE}[str(source.changes)]
-    names = {name.lower() for name in frame.columns}
-    if wanted not in names and not names.issuperset({"op", "before", "after", "payload"}):
-        difference = f"`{wanted}` is missing"
-        raise refuse("SCHEMA_MISMATCH", script.place(source.span), source=source.name, difference=difference)
-    return delta_changes(source, frame) if source.changes == "delta" else debezium_changes(script, source, frame)
+    feed = feed_of(source)
+    if not feed.accepts([name.lower() for name in frame.columns]):
+        raise refuse("SCHEMA_MISMATCH", place, source=source.name, difference=f"`{feed.wanted}` is missing")
+    return feed.changes(frame)
 
 
 def _check_path(script: Script, source: Source) -> None:
-    path = next((value for key, value in source.options.items() if key.lower() == "path"), None)
+    path = source.said.get("path")
     if path is None:
         return
     local = path.removeprefix("file://").removeprefix("file:")
@@ -211,7 +156,8 @@ def _check_path(script: Script, source: Source) -> None:
 def _refusal(script: Script, format_: str, source: Source, error: Exception) -> WatersmeetError:
     place = script.place(source.span)
     if is_unknown_format(error):
-        hint = f"{did_you_mean(format_, FORMATS)} A format of another package needs `--packages group:name:version`."
+        meant = did_you_mean(format_, known_formats())
+        hint = f"{meant} A format of another package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
     if "PATH_NOT_FOUND" in str(error):
         return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))

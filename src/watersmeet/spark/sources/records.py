@@ -1,8 +1,4 @@
-"""Records with a key and a value, as Kafka delivers and takes them, from and into columns.
-
-A value is JSON or CSV text. A key is text, a number or bytes as Kafka's own serializers write them. In a table a record
-without a value deletes the row of its key.
-"""
+"""Records with a key and a value, as Kafka delivers and takes them, from and into columns."""
 
 from __future__ import annotations
 
@@ -11,35 +7,31 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.analyze.stored_key import KEY_TYPES
 from watersmeet.catalog import Field, Source
-from watersmeet.errors import refuse
+from watersmeet.errors import WatersmeetError
+from watersmeet.formats.feed import CHANGE, Feed
+from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
-from watersmeet.plan.nodes import Script
-from watersmeet.spark.compile.frames import CHANGE
-from watersmeet.spark.sources.feeds import options_in_lower_case
 
-VALUE_FORMAT, KEY_FORMAT = "value.format", "key.format"
-"""Our own options: how the value and the key of a record are encoded."""
 KEY = "_key"
 """The column that stands for the key of a record."""
+COMES, GOES = "+", "-"
+"""What ``_change`` says of a row of a table."""
 
 _MANTISSA = 1 << 52
 
 
-def decoded(script: Script, source: Source, frame: DataFrame) -> DataFrame:
+def decoded(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns out of the value of each record, its key as ``_key``, and for a table what it does.
 
     Columns of the primary key that the value does not have come from the key: a JSON object, or for a single column
     the key itself.
     """
-    options = options_in_lower_case(source.options)
-    format_, key_format = options[VALUE_FORMAT].lower(), options.get(KEY_FORMAT, "string").lower()
-    _check(script, source, VALUE_FORMAT, format_, ("json", "csv"))
-    _check(script, source, KEY_FORMAT, key_format, tuple(KEY_TYPES))
+    key_format = _key_format(source)
     inside = [f for f in source.fields if f.name.lower() != KEY]
     ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
-    value = (F.from_json if format_ == "json" else F.from_csv)(F.col("value").cast("string"), ddl)
+    opens = F.from_json if source.said[VALUE_FORMAT].lower() == JSON else F.from_csv
+    value = opens(F.col("value").cast("string"), ddl)
     has_key = any(name.lower() == "key" for name in frame.columns)
     key = F.col("key") if has_key else F.lit(None).cast("binary")
     opened = frame.select(value.alias("value"), key.alias("key"), F.col("value").isNull().alias("is_empty"))
@@ -51,16 +43,21 @@ def decoded(script: Script, source: Source, frame: DataFrame) -> DataFrame:
         return opened.select(*columns, own)
     # Without a primary key nothing tells which row a record without a value would delete.
     told = opened if source.primary_key else opened.where(~F.col("is_empty"))
-    return told.select(*columns, own, F.when(F.col("is_empty"), "-").otherwise("+").alias(CHANGE))
+    rows = told.select(*columns, own, F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE))
+    return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
 
 
-def key_of_record(script: Script, source: Source, frame: DataFrame) -> list[Column]:
+def is_deleted(source: Source) -> Column:
+    """Whether the option ``deletes`` takes a row of a table for one that goes."""
+    return F.coalesce(F.expr(source.said.get("deletes", "false")), F.lit(False))
+
+
+def key_of_record(source: Source, frame: DataFrame) -> list[Column]:
     """The key of each record as ``_key``, of a source that says how it is written and whose values are columns."""
-    format_ = options_in_lower_case(source.options).get(KEY_FORMAT, "").lower()
-    if not format_ or source.field(KEY) is not None or all(name.lower() != "key" for name in frame.columns):
+    is_shown = KEY_FORMAT in source.said and source.field(KEY) is None
+    if not is_shown or all(name.lower() != "key" for name in frame.columns):
         return []
-    _check(script, source, KEY_FORMAT, format_, tuple(KEY_TYPES))
-    return [decoded_key(F.col("key"), format_).alias(KEY)]
+    return [decoded_key(F.col("key"), _key_format(source)).alias(KEY)]
 
 
 def _column(source: Source, field: Field, key_format: str) -> Column:
@@ -81,8 +78,8 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
 
 def _key(source: Source, key_format: str) -> Column:
     """The key as ``_key`` shows it; a declared column of that name without a format casts the bytes itself."""
-    is_told = KEY_FORMAT in options_in_lower_case(source.options)
-    return decoded_key(F.col("key"), key_format) if is_told or source.field(KEY) is None else F.col("key")
+    is_told = KEY_FORMAT in source.said or source.field(KEY) is None
+    return decoded_key(F.col("key"), key_format) if is_told else F.col("key")
 
 
 def decoded_key(key: Column, format_: str) -> Column:
@@ -143,11 +140,9 @@ def _object(names: Sequence[str]) -> Column:
     return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false"})
 
 
-def _check(script: Script, source: Source, option: str, said: str, known: tuple[str, ...]) -> None:
-    if said in known:
-        return
-    what = "value" if option == VALUE_FORMAT else "key"
-    reason = f"a {what} can be read as {', '.join(known[:-1])} or {known[-1]}"
-    hint = f"write `{option} '{known[0]}'`."
-    place, shown = script.place(source.span), f"{option} '{said}'"
-    raise refuse("WRONG_OPTION", place, format=source.format, option=shown, reason=reason, hint=hint)
+def _key_format(source: Source) -> str:
+    """How keys are written; refused here if they cannot be read, since only what reads them needs to."""
+    wrong = [*wrong_format(Feed(source), KEY_FORMAT, tuple(KEY_TYPES))]
+    if wrong:
+        raise WatersmeetError(wrong)
+    return source.said.get(KEY_FORMAT, "string").lower()

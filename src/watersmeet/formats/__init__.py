@@ -1,0 +1,78 @@
+"""The formats that rows come in and go out in: one class and one entry each.
+
+A class says of its format what needs no Spark, which is how the analysis knows it; what does is in methods that import
+``spark/`` when they are called. A format without an entry is Spark's, or that of a package, and is read and written as
+Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from watersmeet.catalog import Sink, Source
+from watersmeet.errors import Refusal
+from watersmeet.formats.debezium import Debezium
+from watersmeet.formats.delta import Delta, DeltaChanges
+from watersmeet.formats.feed import Feed
+from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
+from watersmeet.formats.kafka import Kafka, KafkaSink
+from watersmeet.formats.postgres import PostgresSink
+from watersmeet.formats.records import VALUE_FORMAT, Records
+from watersmeet.formats.showing import Memory, Showing
+from watersmeet.formats.sink import SinkFormat
+from watersmeet.formats.source import SourceFormat
+
+SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, Csv, NamedColumns, Delta, Kafka, SourceFormat)
+SINK_FORMATS: tuple[type[SinkFormat], ...] = (PostgresSink, KafkaSink, FileSink, Showing, Memory)
+FEEDS: tuple[type[Feed], ...] = (Debezium, DeltaChanges)
+"""What CHANGES FROM can name."""
+
+OWN = frozenset({"static", "key", "deletes"}).union(*(feed.own for feed in (*FEEDS, Records)))
+"""The options of a source that are our own, in small letters. All others are Spark's."""
+
+
+def source_format(source: Source) -> SourceFormat:
+    """The format of a source.
+
+    >>> type(source_format(Source("orders", (), format="JSON"))).__name__
+    'Json'
+    """
+    named = (one for one in SOURCE_FORMATS if (source.format or "").lower() in one.names)
+    return next(named, SourceFormat)(source)
+
+
+def sink_format(sink: Sink) -> SinkFormat:
+    """The format of a sink.
+
+    >>> type(sink_format(Sink("totals", "jdbc", {"url": "jdbc:postgresql:shop"}))).__name__
+    'PostgresSink'
+    """
+    return next((one for one in SINK_FORMATS if one.covers(sink)), SinkFormat)(sink)
+
+
+def feed_of(source: Source) -> Feed:
+    """How the rows of a source tell what they do: as CHANGES FROM says, as records with a value, or by themselves."""
+    told = next((feed for feed in FEEDS if feed.name == source.changes), None)
+    return (told or (Records if VALUE_FORMAT in source.said else Feed))(source)
+
+
+def known_formats() -> tuple[str, ...]:
+    """The names of the formats that a misspelt one may have meant."""
+    return tuple(name for one in SOURCE_FORMATS for name in one.names)
+
+
+def row_options(source: Source) -> dict[str, str]:
+    """The options of a source that decide what its rows are, by name; not where they lie, or how fast they come.
+
+    >>> row_options(Source("orders", (), format="csv", options={"Header": "true", "path": "/in", "key": "id"}))
+    {'header': 'true', 'key': 'id'}
+    """
+    format_ = source_format(source)
+    return {name: value for name, value in sorted(source.said.items()) if name in OWN or format_.decides(name)}
+
+
+def check_source(source: Source) -> Iterator[Refusal]:
+    """What is wrong with the options of a source, whatever lies there."""
+    if source.format is not None:
+        yield from source_format(source).check()
+        yield from feed_of(source).check()

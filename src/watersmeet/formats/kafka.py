@@ -1,0 +1,37 @@
+"""Kafka: topics of records."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from watersmeet.formats.sink import Changes, SinkFormat
+from watersmeet.formats.source import SourceFormat
+
+
+class Kafka(SourceFormat):
+    """Topics, of which Spark reports how far it has read them."""
+
+    names: ClassVar = ("kafka",)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named."""
+        return tuple(name.strip() for name in self.source.said.get("subscribe", "").split(",") if name.strip())
+
+
+class KafkaSink(SinkFormat):
+    """A topic. It gets a repeated batch again, which leaves the latest record of each key as it is."""
+
+    names: ClassVar = ("kafka",)
+    title: ClassVar = "Kafka"
+    takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
+    has_text_keys: ClassVar = True
+
+    @property
+    def way_out(self) -> str:
+        """What to write where a table goes to it."""
+        return "add `changes 'upsert'` to its OPTIONS, with NULL values for deletes, or `changes 'log'`."
+
+    def is_encoded(self, changes: Changes | None) -> bool:
+        """Whether rows become records: changes always do."""
+        return changes is not None or super().is_encoded(changes)

@@ -1,0 +1,65 @@
+"""Postgres as a sink, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Place, Refusal, refuse
+from watersmeet.formats.sink import Changes, SinkFormat
+
+if TYPE_CHECKING:
+    from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.table_sinks import Target
+
+
+class PostgresSink(SinkFormat):
+    """A table of a database, whose rows are added or, of a table, put in, replaced and deleted by key."""
+
+    names: ClassVar = ("postgres", "postgresql")
+    title: ClassVar = "Postgres"
+    takes: ClassVar[frozenset[Changes]] = frozenset({"upsert"})
+    unasked: ClassVar[Changes | None] = "upsert"
+    is_of_spark: ClassVar = False
+    is_batched: ClassVar = True
+
+    @classmethod
+    def covers(cls, sink: Sink) -> bool:
+        """Whether it is Postgres that a sink names, or its driver."""
+        is_jdbc = sink.format.lower() == "jdbc" and sink.said.get("url", "").lower().startswith("jdbc:postgresql:")
+        return is_jdbc or super().covers(sink)
+
+    @property
+    def way_out(self) -> str:
+        """What to write where a table goes to it."""
+        return "leave `changes` out: Postgres upserts by key."
+
+    @property
+    def table(self) -> str:
+        """The name of the table, with its schema if that is said."""
+        return self.sink.said.get("table") or self.sink.said.get("dbtable") or ""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a sink that names no table."""
+        if not self.table:
+            yield self.wrong_option(
+                f"USING {self.sink.format}", "no table is named", "add `table 'name'` to its OPTIONS."
+            )
+
+    def check_target(self, target: Target, place: Place | None) -> None:
+        """Refuse what cannot be reached."""
+        if find_spec("psycopg") is None:
+            raise refuse("POSTGRES_NOT_INSTALLED", place, package="psycopg")
+        from watersmeet.spark.sinks.postgres import Postgres
+
+        Postgres(self, target.query).check(place)
+
+    def writer(self, target: Target) -> Write:
+        """What puts batches into the table."""
+        from watersmeet.spark.sinks.postgres import Postgres
+        from watersmeet.spark.sinks.table_sinks import run_of
+
+        postgres = Postgres(self, target.query, target.key if target.changes == "upsert" else ())
+        return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint))

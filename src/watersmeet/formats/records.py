@@ -1,0 +1,66 @@
+"""Records with a key and a value, as Kafka delivers and takes them, and the formats of both.
+
+A value is JSON or CSV text. A key is text, a number or bytes as Kafka's own serializers write them. In a table a record
+without a value deletes the row of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal
+from watersmeet.formats.feed import Feed
+from watersmeet.formats.source import SourceFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+VALUE_FORMAT, KEY_FORMAT = "value.format", "key.format"
+"""Our own options: how the value and the key of a record are encoded."""
+
+JSON = "json"
+
+KEY_TYPES: Mapping[str, str] = {
+    "string": "STRING", "int": "INT", "long": "BIGINT", "double": "DOUBLE", "bytes": "BINARY", JSON: "STRING",
+}  # fmt: skip
+"""The formats of a key, each with the type that ``_key`` then has."""
+VALUES = (JSON, "csv")
+"""The formats of a value."""
+
+
+def format_of_key(source: Source) -> str | None:
+    """The format of the key of a source's records; None for a source whose rows are no records, with a key apart.
+
+    >>> format_of_key(Source("orders", (), options={"value.format": "json"}))
+    'string'
+    """
+    return source.said.get(KEY_FORMAT, "string" if VALUE_FORMAT in source.said else "").lower() or None
+
+
+class Records(Feed):
+    """Rows that are the values of records."""
+
+    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT})
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a value that nobody can read."""
+        yield from wrong_format(self, VALUE_FORMAT, VALUES)
+
+    def schema(self, format_: SourceFormat) -> None:
+        """Records have a form of their own."""
+
+    def changes(self, frame: DataFrame) -> DataFrame:
+        """The declared columns out of the value of each record, its key, and for a table what it does."""
+        from watersmeet.spark.sources.records import decoded
+
+        return decoded(self.source, frame)
+
+
+def wrong_format(feed: Feed, option: str, known: tuple[str, ...]) -> Iterator[Refusal]:
+    """The refusal of a format of values or keys that is not known; of keys only what reads them knows."""
+    said = feed.source.said.get(option, known[0]).lower()
+    if said not in known:
+        reason = f"a {option.removesuffix('.format')} can be read as {', '.join(known[:-1])} or {known[-1]}"
+        yield feed.wrong_option(option, said, reason, f"write `{option} '{known[0]}'`.")

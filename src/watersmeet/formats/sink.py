@@ -1,0 +1,114 @@
+"""What a sink format is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Place, Refusal
+
+if TYPE_CHECKING:
+    from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.table_sinks import Target
+
+Changes = Literal["log", "snapshot", "upsert"]
+"""How a sink takes the changes of a table. ``log``: as rows, each with whether it comes or goes. ``snapshot``: it holds
+the table as it is after each batch. ``upsert``: rows are put in, replaced and deleted by key."""
+
+CHANGES, PATH = "changes", "path"
+"""The option of CREATE SINK that says so; and the one that says in which folder."""
+
+OWN = frozenset({CHANGES, "key", "value.format"})
+"""The options of a sink that are our own, in small letters. All others are Spark's."""
+
+_DATABASE = ("url", "dsn", "host", "port", "dbname")
+"""The options that say which database a table is of."""
+
+
+@dataclass(frozen=True)
+class SinkFormat:
+    """The format of a sink. This class is that of any format of Spark's; a subclass says what is otherwise.
+
+    - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
+    - ``takes``: how it can take the changes of a table; ``unasked``: how, where no option says it
+    - ``is_showing``: it keeps nothing and only shows what comes, changes too
+    - ``has_text_keys``: keys go there as text
+    - ``is_of_spark``: Spark must know the format
+    - ``is_batched``: it is always written batch by batch, never by a streaming sink of Spark's
+    """
+
+    sink: Sink
+
+    names: ClassVar[tuple[str, ...]] = ()
+    title: ClassVar[str] = ""
+    takes: ClassVar[frozenset[Changes]] = frozenset({"log"})
+    unasked: ClassVar[Changes | None] = None
+    is_showing: ClassVar[bool] = False
+    has_text_keys: ClassVar[bool] = False
+    is_of_spark: ClassVar[bool] = True
+    is_batched: ClassVar[bool] = False
+
+    @classmethod
+    def covers(cls, sink: Sink) -> bool:
+        """Whether a sink has this format."""
+        return sink.format.lower() in cls.names
+
+    @property
+    def changes(self) -> str | None:
+        """How changes are to go there, as the sink says or its format does."""
+        said = self.sink.said.get(CHANGES)
+        return self.unasked if said is None else said.lower()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which rows are replaced, if they are said.
+
+        >>> SinkFormat(Sink("totals", "postgres", {"key": "id, day"})).key
+        ('id', 'day')
+        """
+        return tuple(name.strip() for name in self.sink.said.get("key", "").split(",") if name.strip())
+
+    @property
+    def place(self) -> str:
+        """Where a sink writes: its path, its table of a database, or what stands for it."""
+        said = self.sink.said
+        if PATH in said:
+            return f"path {said[PATH].rstrip('/')}"
+        table = said.get("table") or said.get("dbtable")
+        if table is None:
+            return self.sink.name.lower()
+        return " ".join(("table", table.lower(), *(said.get(name, "") for name in _DATABASE)))
+
+    @property
+    def way_out(self) -> str:
+        """What to write where a table goes to it."""
+        held = ", or `changes 'snapshot'` for the table as it is" if "snapshot" in self.takes else ""
+        log = f"add `changes 'log'` to the OPTIONS of {self.sink.name} for a changelog"
+        return f"{log}{held}; `USING postgres` upserts."
+
+    def can_take(self, changes: Changes) -> bool:
+        """Whether it can take changes so."""
+        return changes in self.takes
+
+    def is_encoded(self, changes: Changes | None) -> bool:
+        """Whether rows become records with a key and a value."""
+        return "value.format" in self.sink.said
+
+    def check(self) -> Iterator[Refusal]:
+        """What is wrong with its options and can be told without Spark."""
+        yield from ()
+
+    def check_target(self, target: Target, place: Place | None) -> None:
+        """Refuse what is known to fail, now that the query is about to start."""
+
+    def writer(self, target: Target) -> Write:
+        """What writes batches."""
+        from watersmeet.spark.sinks.table_sinks import batch_writer
+
+        return batch_writer(target)
+
+    def wrong_option(self, option: str, reason: str, hint: str) -> Refusal:
+        """The refusal of an option."""
+        return Refusal("WRONG_OPTION", {"format": self.sink.format, "option": option, "reason": reason, "hint": hint})

@@ -1,0 +1,72 @@
+"""What a source format is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ReadFile = Callable[[str, tuple[str, ...], Any], Iterator[Any]]
+"""What reads record batches from a file: given its path, the names of the columns in it, and the schema of the rows."""
+
+
+@dataclass(frozen=True)
+class SourceFormat:
+    """The format of a source. This class is that of any format of Spark's; a subclass says what is otherwise.
+
+    - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
+    - ``may_tell_changes``: its columns have names, so that one may be ``_change``, or not
+    - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
+    - ``change_feed``: the options that make it tell changes itself
+    - ``limits``: options after which a batch need not take all that is there
+    """
+
+    source: Source
+
+    names: ClassVar[tuple[str, ...]] = ("kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
+    title: ClassVar[str] = ""
+    may_tell_changes: ClassVar[bool] = False
+    holds_json: ClassVar[bool] = False
+    change_feed: ClassVar[Mapping[str, str]] = {}
+    limits: ClassVar[frozenset[str]] = frozenset(
+        {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"}
+    )
+
+    def check(self) -> Iterator[Refusal]:
+        """What is wrong with its options and can be told without Spark."""
+        yield from ()
+
+    def decides(self, option: str) -> bool:
+        """Whether an option decides what its rows are; others say where they lie, who may read them, or how fast."""
+        return False
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a batch need not take all that is there."""
+        return not self.limits.isdisjoint(self.source.said)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """By which names Spark reports how far it has read; none: it cannot be told."""
+        return ()
+
+    def may_be_columns(self, types: Iterable[str] = ()) -> bool:
+        """Whether workers may read its files themselves, columns of those types from them."""
+        return False
+
+    @property
+    def read_file(self) -> ReadFile:
+        """What reads columns from a file in a worker, where they may do so."""
+        raise NotImplementedError
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""
+        from watersmeet.spark.sources.reading import load
+
+        return load(spark, self.source, schema, options)
