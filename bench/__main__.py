@@ -3,6 +3,12 @@
 Every contender has a process and a JVM of its own, one after the other, on the same files. A batch is one file per
 side; the first quarter of the batches is warm-up. Results must have the same number of rows, or the run fails. Memory
 is the peak of the processes' proportional share, so that pages which workers share count once.
+
+``--beside TREE`` measures another thing: the contenders of ours alone, each in turn with the package of this tree and
+with that of another one (a folder with ``src/watersmeet``), and tells how much longer this tree takes:
+
+    git worktree add /tmp/before main
+    .venv/bin/python -m bench --beside /tmp/before --sections throughput,outer --rows 2000000
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,49 +26,80 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import beside
 from bench.chart import draw
 from bench.data import Workload
-from bench.sections import SECTIONS, Bench
+from bench.running import TREE, Bench, Measure, Measured, in_a_process
+from bench.sections import SECTIONS, about
 
-RESULTS = Path(__file__).parent / "results"
-CHART = Path(__file__).parents[1] / "docs" / "images" / "growth.png"
+RESULTS = TREE / "bench" / "results"
+CHART = TREE / "docs" / "images" / "growth.png"
 
 
-def main() -> None:
+def main(
+    arguments: Sequence[str] | None = None,
+    measure: Measure = in_a_process,
+    results: Path = RESULTS,
+    chart: Path = CHART,
+) -> None:
     """Run the sections asked for and show what they measured."""
-    options = _options()
+    options = _options(arguments)
     console = Console()
     workload = Workload(options.rows, options.keys, options.batches, options.within)
-    bench = Bench(lambda said: console.print(said, style="dim"), options.rocksdb)
-    measured: dict[str, list[dict[str, Any]]] = {}
-    for name in options.sections:
-        measured[name] = SECTIONS[name](bench, workload)
-        console.print(_started(measured[name]) if name == "start" else _table(name, measured[name]))
-    path = _write(workload, measured)
-    console.print(f"Written to {path}")
+    if options.beside is not None:
+        found = list(beside.beside(options.beside, options.sections, workload, options.repeat))
+        console.print(beside.table(found))
+        measured: dict[str, list[Any]] = {"beside": [beside.as_json(m) for m in found]}
+    else:
+        bench = Bench(workload, measure, lambda said: console.print(said, style="dim"), options.rocksdb)
+        measured = {}
+        for name in options.sections:
+            measured[name] = bench.section(name)
+            console.print(_started(measured[name]) if name == "start" else _table(name, measured[name]))
+    console.print(f"Written to {_write(workload, measured, results)}")
     if "growth" in measured:
-        CHART.parent.mkdir(exist_ok=True, parents=True)
-        draw(measured["growth"], CHART)
-        console.print(f"Drawn to {CHART}")
+        chart.parent.mkdir(exist_ok=True, parents=True)
+        draw(measured["growth"], chart)
+        console.print(f"Drawn to {chart}")
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    names = "\n".join(f"  {name:<11} {about(name)}" for name in SECTIONS)
     parser = argparse.ArgumentParser(
-        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench",
+        description=__doc__,
+        epilog=f"sections:\n{names}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = Workload()
-    about = "; ".join(f"{name}: {(section.__doc__ or '').splitlines()[0]}" for name, section in SECTIONS.items())
-    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], default=list(SECTIONS), help=about)
+    parser.add_argument(
+        "--sections", type=_sections, default=list(SECTIONS), metavar="NAME,...", help="all, unless some are named"
+    )
     parser.add_argument("--rows", type=int, default=default.rows, help="rows of both sides together")
     parser.add_argument("--keys", type=int, default=default.keys, help="distinct keys")
     parser.add_argument("--batches", type=int, default=default.batches, help="micro-batches, one file per side each")
     parser.add_argument("--within", type=int, default=default.within, help="bound of the join in seconds")
     parser.add_argument("--rocksdb", help="which of Spark's own joins on RocksDB to take, as spark-rocksdb-2")
-    return parser.parse_args()
+    parser.add_argument("--beside", type=_tree, metavar="TREE", help="compare our contenders with those of this tree")
+    parser.add_argument("--repeat", type=int, default=3, help="how often each is measured beside the other")
+    return parser.parse_args(arguments)
 
 
-def _table(name: str, measured: list[dict[str, Any]]) -> Table:
-    table = Table(title=(SECTIONS[name].__doc__ or "").splitlines()[0])
+def _sections(names: str) -> list[str]:
+    named = names.split(",")
+    if unknown := sorted(set(named) - SECTIONS.keys()):
+        raise argparse.ArgumentTypeError(f"no section: {', '.join(unknown)} (there are {', '.join(SECTIONS)})")
+    return named
+
+
+def _tree(path: str) -> Path:
+    if not (Path(path) / "src" / "watersmeet").is_dir():
+        raise argparse.ArgumentTypeError(f"{path} has no src/watersmeet")
+    return Path(path).resolve()
+
+
+def _table(name: str, measured: list[Measured]) -> Table:
+    table = Table(title=about(name))
     headings = ("rows/s", "s per batch", "median", "p99", "result rows", "rows kept", "JVM, MB", "workers, MB", "ratio")
     table.add_column("contender")
     for heading in headings:
@@ -72,26 +110,26 @@ def _table(name: str, measured: list[dict[str, Any]]) -> Table:
         table.add_row(
             m["label"], f"{m['rows_per_second']:,}", f"{m['seconds_per_batch']:.3f}", f"{m['median']:.3f}",
             f"{m['p99']:.3f}", "" if m["contender"] == "floor" else f"{m['results']:,}", f"{m['state_rows']:,}",
-            f"{m['jvm_megabytes']:,}", f"{m['workers_megabytes']:,}", ratio,
+            f"{m.get('jvm_megabytes', 0):,}", f"{m.get('workers_megabytes', 0):,}", ratio,
         )  # fmt: skip
     return table
 
 
-def _started(measured: list[dict[str, Any]]) -> Table:
+def _started(measured: list[Measured]) -> Table:
     table = Table(title="Seconds to the first result")
     for heading in ("contender", "first query of its kind", "later ones, median"):
         table.add_column(heading, justify="left" if heading == "contender" else "right")
     for m in measured:
-        table.add_row(m["label"], f"{m['first']:.2f}", f"{m['later']:.2f}")
+        table.add_row(m["label"], f"{m['first']:.2f}", f"{m['median']:.2f}")
     return table
 
 
-def _write(workload: Workload, measured: dict[str, list[dict[str, Any]]]) -> Path:
-    RESULTS.mkdir(exist_ok=True)
+def _write(workload: Workload, measured: dict[str, list[Any]], results: Path) -> Path:
+    results.mkdir(exist_ok=True, parents=True)
     now = datetime.now(UTC)
     machine = {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "system": platform.system()}
     content = {"at": now.isoformat(), "machine": machine, "workload": asdict(workload), "measured": measured}
-    path = RESULTS / f"{now:%Y%m%d-%H%M%S}.json"
+    path = results / f"{now:%Y%m%d-%H%M%S}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
     return path
 

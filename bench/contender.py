@@ -1,91 +1,78 @@
-"""One contender in a process and a JVM of its own: runs the query and prints what it measured as JSON."""
+"""One contender: runs its query and tells what it measured; as a command in a process and a JVM of its own, as JSON.
+
+Contenders of ours use public calls alone, so that they run on the package of another tree too.
+"""
 
 from __future__ import annotations
 
-import atexit
 import json
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import watersmeet as ws
-from bench.data import LAG_SECONDS, Workload
-from watersmeet.analyze import analyze
-from watersmeet.joins.core.operator import Emission, Marks, Overflow, Report, Store
-from watersmeet.language import read_script
-from watersmeet.observe.progress import progress_of
-from watersmeet.physical import JoinPlan, plan_query
-from watersmeet.spark.compile.compiler import Compiler
+from bench.data import LAG_SECONDS, SIDES, Workload
 from watersmeet.spark.session import session
-from watersmeet.spark.sources.columnar import find_files
-from watersmeet.spark.sources.reading import read_sources
 
 ROWS_PER_WINDOW = 100
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-
-
-@dataclass(frozen=True)
-class Floor:
-    """An operator that lets every row arrive and does nothing with it: what Spark's plumbing costs by itself."""
-
-    shown = ((), ())
-    extra = ()
-    late_columns = ((), ())
-    needs_clock = False
-    needs_run = False
-    identity = "floor"
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> Floor:
-        """It keeps nothing."""
-        return self
-
-    def for_shards(self, shards: int) -> Floor:
-        """It is the same in all shards."""
-        return self
-
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Count the rows and forget them."""
-        rows = tuple(arrivals[port].num_rows if port in arrivals else 0 for port in (0, 1))
-        return Emission(report=Report(rows=(rows[0], rows[1])))
+OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one process measures: a contender on a workload; ``start``: only how long its first result takes."""
+    """What is measured: a contender on a workload; with ``starts``, how long so many starts take to a first result.
+
+    Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
+    place in a chart.
+    """
 
     contender: str
     workload: Workload
+    label: str = ""
     how: str = "inner"
     shards: int = 2
-    start: bool = False
+    starts: int = 0
+    agrees: str = ""
+    axis: str = ""
+    value: int = 0
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a join of Watersmeet."""
+        return self.contender.startswith("watersmeet")
 
 
-def main(run: Run, folder: Path) -> dict[str, Any]:
-    """Run a contender and measure it."""
-    spark = session("local[2]", conf=_conf(run), log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
-    if run.start:
-        return _first_results(spark, run, folder)
-    if run.contender == "spark-rejoin":
-        return _rejoined(spark, run, folder)
-    started = time.perf_counter()
-    query = _writer(spark, run, folder).start()
-    query.awaitTermination()
-    return _measured(run, time.perf_counter() - started, list(query.recentProgress))
+def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[str, Any]:
+    """Run a contender and measure it, in a session given or in one of its own."""
+    if spark is None:
+        log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
+        spark = session("local[2]", conf={"spark.driver.memory": "6g"} | _conf(run), log=log)
+    else:
+        spark = spark.newSession()
+        for name, value in _conf(run).items():
+            spark.conf.set(name, value)
+    with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as checkpoints:
+        if run.starts:
+            return _first_results(spark, run, folder, Path(checkpoints))
+        if run.contender == "spark-rejoin":
+            return _rejoined(spark, run, folder)
+        started = time.perf_counter()
+        query = _writer(spark, run, folder, Path(checkpoints)).start()
+        query.awaitTermination()
+        return _measured(run, time.perf_counter() - started, list(query.recentProgress))
 
 
 def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
@@ -95,7 +82,7 @@ def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
     loads = run.workload.batches
     for batch in range(loads, loads + run.workload.small_batches):
         sides: list[DataFrame] = []
-        for side in ("left", "right"):
+        for side in SIDES:
             read = [
                 spark.read.parquet(str(folder / side / f"{n:05}.parquet")).withColumn("n", F.lit(n))
                 for n in range(batch + 1)
@@ -115,7 +102,6 @@ def _numbers(run: Run, millis: list[int], results: int) -> dict[str, Any]:
     """What is told of batches that took so long."""
     rows = run.workload.small_rows * len(millis)
     return {
-        "contender": run.contender,
         "steady_batches": len(millis),
         "results": results,
         "rows_per_second": round(rows / sum(millis) * 1000),
@@ -126,33 +112,31 @@ def _numbers(run: Run, millis: list[int], results: int) -> dict[str, Any]:
     }
 
 
-def _writer(spark: SparkSession, run: Run, folder: Path) -> DataStreamWriter:
+def _writer(spark: SparkSession, run: Run, folder: Path, checkpoint: Path) -> DataStreamWriter:
     count = F.count(F.lit(1)) if run.contender != "watersmeet-tables" else F.sum(F.expr("IF(_change = '+', 1, -1)"))
     result = _query(spark, run, folder).observe("result", count.alias("rows"))
-    checkpoint = tempfile.mkdtemp(prefix="watersmeet-bench-")
-    atexit.register(shutil.rmtree, checkpoint, ignore_errors=True)
-    writer = result.writeStream.format("noop").option("checkpointLocation", checkpoint)
+    writer = result.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     return writer.trigger(availableNow=True)
 
 
-def _first_results(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:
+def _first_results(spark: SparkSession, run: Run, folder: Path, checkpoints: Path) -> dict[str, Any]:
     """Seconds from start to the first result: first in a session that Spark's own join has warmed, then again."""
-    _writer(spark, replace(run, contender="spark-rocksdb-2"), folder).start().awaitTermination()
+    warming = replace(run, contender="spark-rocksdb-2")
+    _writer(spark, warming, folder, checkpoints / "warming").start().awaitTermination()
     seconds: list[float] = []
-    for _ in range(4):
-        writer = _writer(spark, run, folder)
+    for number in range(run.starts):
+        writer = _writer(spark, run, folder, checkpoints / str(number))
         started = time.perf_counter()
         query = writer.start()
         while query.lastProgress is None:
             time.sleep(0.005)
         seconds.append(round(time.perf_counter() - started, 3))
         query.awaitTermination()
-    return {"contender": run.contender, "first": seconds[0], "later": median(seconds[1:])}
+    return {"first": seconds[0], "median": median(seconds[1:])}
 
 
 def _conf(run: Run) -> dict[str, str]:
     conf = {
-        "spark.driver.memory": "6g",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.sql.shuffle.partitions": str(run.shards),
     }
@@ -170,9 +154,13 @@ def _stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     """The contender's query; ``watersmeet`` and the floor read as a script does, ``-frames`` like Spark's own join."""
-    if run.contender in ("watersmeet", "watersmeet-window", "watersmeet-tables", "floor"):
-        return _of_script(spark, run, folder)
-    left, right = (_stream(spark, folder / side) for side in ("left", "right"))
+    if run.contender == "floor":
+        from bench.floor import floor_query
+
+        return floor_query(spark, _script(run, folder), run.shards)
+    if run.contender in OF_SCRIPT:
+        return ws.sql(_script(run, folder), spark=spark)
+    left, right = (_stream(spark, folder / side) for side in SIDES)
     if run.contender == "watersmeet-frames":
         joined = ws.join(left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how)
         return joined.select("left_id", "left_ts", "left_amount", "right_ts", "right_amount")
@@ -182,32 +170,20 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     return joined.selectExpr("left.id", "left.ts", "left.amount", "right.ts", "right.amount")
 
 
-def _of_script(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
-    text = _script(run, folder)
-    if run.contender != "floor":
-        return ws.sql(text, spark=spark)
-    script = read_script(text)
-    plan = plan_query(analyze(script)[0])
-    assert isinstance(plan.relation, JoinPlan)
-    without = replace(plan, relation=replace(plan.relation, operator=Floor()))
-    frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
-    return Compiler(spark, frames, run.shards, files=files).query(without).result
-
-
 def _script(run: Run, folder: Path) -> str:
     if run.contender == "watersmeet-tables":
         tables = "".join(
             f"CREATE TABLE {side}s ({SCHEMA}, PRIMARY KEY (id)) USING parquet"
             f" OPTIONS (path '{folder / side}', maxFilesPerTrigger '1');"
-            for side in ("left", "right")
+            for side in SIDES
         )
         columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
         return f"{tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
     streams = "".join(
-        f"CREATE STREAM {side} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
+        f"CREATE STREAM `{side}` ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
         f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1') ORDER BY ts;"
-        for side in ("`left`", "`right`")
-    ).replace("/`left`", "/left").replace("/`right`", "/right")  # fmt: skip
+        for side in SIDES
+    )
     window, within = "", f" WITHIN {run.workload.within_text}"
     if run.contender == "watersmeet-window":
         window, within = f" WINDOW (COUNT {ROWS_PER_WINDOW} PARTITION BY id)", ""
@@ -226,9 +202,6 @@ def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
     steady = batches[warm:]
     millis = [p["durationMs"]["triggerExecution"] for p in steady]
     return {
-        "contender": run.contender,
-        "how": run.how,
-        "shards": run.shards,
         "batches": len(batches),
         "steady_batches": len(steady),
         "rows": 2 * sum(sizes),
@@ -247,14 +220,18 @@ def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
 
 def _write_amplification(progress: list[Any]) -> float:
     """How often a row is written to the state: once when it comes, and again with every merge of its run."""
-    ours = [progress_of("bench", p, frozenset()) for p in progress]
-    return round(sum(p.written for p in ours) / max(1, sum(p.rows_in for p in ours)), 2)
+    return round(sum(of_ours(p, "written") for p in progress) / max(1, sum(of_ours(p, "rows") for p in progress)), 2)
 
 
 def _state_rows(progress: Any) -> int:
     """The rows that a join keeps, as Spark's own join counts them, or ours."""
-    ours = progress_of("bench", progress, frozenset())
-    return ours.state_rows or sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+    return of_ours(progress, "state") or sum(operator["numRowsTotal"] for operator in progress["stateOperators"])
+
+
+def of_ours(progress: Any, number: str) -> int:
+    """A number that our joins report of a batch, of all sides together."""
+    joins = [o.asDict() for name, o in progress["observedMetrics"].items() if name.startswith("watersmeet:")]
+    return sum(int(n or 0) for join in joins for name, n in join.items() if name.partition("_")[0] == number)
 
 
 def _rows(progress: Any) -> int:
@@ -265,4 +242,4 @@ def _rows(progress: Any) -> int:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     asked = Run(**given | {"workload": Workload(**given["workload"])})
-    print("RESULT " + json.dumps(main(asked, Path(sys.argv[2]))))
+    print("RESULT " + json.dumps(measure(asked, Path(sys.argv[2]))))

@@ -1,161 +1,118 @@
-"""What `make bench` measures, section by section. Each says what it is about, runs its contenders and checks them."""
+"""What `make bench` measures: every section says what it is about and which runs it has.
+
+All sizes follow those of the workload given, so that a small one makes every section small.
+"""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 from bench.contender import Run
-from bench.data import Workload, write
-from bench.memory import Peak
+from bench.data import Workload
 
-ROOT = Path(tempfile.gettempdir()) / "watersmeet-bench"
-FORMATS = ("2", "3", "4")
 MEMORY = "spark-memory"
+ROCKSDB = "spark-rocksdb"
+"""Spark's own join on RocksDB, in the format of state that is its best."""
 
-Measured = dict[str, Any]
-
-
-@dataclass
-class Bench:
-    """Runs contenders, each in a process and a JVM of its own; ``tell`` hears of every one."""
-
-    tell: Callable[[str], None]
-    rocksdb: str | None = None
-    found: list[Measured] = field(default_factory=list[Measured])
-
-    def run(self, run: Run, label: str = "") -> Measured:
-        """What a run measured, and the memory it took."""
-        self.tell(f"{label or run.contender}: {run.workload.rows:,} rows")
-        folder = write(run.workload, ROOT)
-        command = [sys.executable, "-m", "bench.contender", json.dumps(asdict(run)), str(folder)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        with process, Peak(process.pid) as peak:
-            said, errors = process.communicate()
-        lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
-        if not lines:
-            raise RuntimeError(f"{run.contender} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
-        result = json.loads(lines[0].removeprefix("RESULT "))
-        memory = {"jvm_megabytes": peak.jvm, "workers_megabytes": peak.workers}
-        measured = {"label": label or run.contender, **result, **memory, "workload": asdict(run.workload)}
-        self.found.append(measured)
-        return measured
-
-    def best_rocksdb(self, workload: Workload) -> str:
-        """Spark's own join has several formats of state: a short run of each tells which one is its best on RocksDB."""
-        if self.rocksdb is None:
-            short = replace(workload, rows=workload.rows // 8, batches=max(4, workload.batches // 4))
-            speeds = {v: self.run(Run(f"spark-rocksdb-{v}", short))["rows_per_second"] for v in FORMATS}
-            self.rocksdb = f"spark-rocksdb-{max(speeds, key=lambda v: speeds[v])}"
-        return self.rocksdb
+Section = Callable[[Workload], list[Run]]
 
 
-Section = Callable[[Bench, Workload], list[Measured]]
-
-
-def throughput(bench: Bench, workload: Workload) -> list[Measured]:
+def throughput(workload: Workload) -> list[Run]:
     """Rows per second in steady state, beside Spark's own joins and the floor."""
-    rocksdb = bench.best_rocksdb(workload)
-    contenders = ["floor", "watersmeet", "watersmeet-frames", MEMORY, rocksdb]
-    measured = [bench.run(Run(contender, workload)) for contender in contenders]
-    _agree(measured[1:])
-    return measured
+    contenders = ("watersmeet", "watersmeet-frames", MEMORY, ROCKSDB)
+    return [Run("floor", workload), *(Run(contender, workload, agrees="inner") for contender in contenders)]
 
 
-def outer(bench: Bench, workload: Workload) -> list[Measured]:
+def outer(workload: Workload) -> list[Run]:
     """LEFT and FULL beside INNER."""
-    half = replace(workload, rows=workload.rows // 2, batches=workload.batches // 2)
-    ours = [bench.run(Run("watersmeet", half, how), f"watersmeet, {how}") for how in ("inner", "left", "full")]
-    theirs = [bench.run(Run(MEMORY, half, how), f"{MEMORY}, {how}") for how in ("left", "full")]
-    for mine, other in zip(ours[1:], theirs, strict=True):
-        # At the end of its input Spark's join still holds back padded rows that ours has handed out.
-        if mine["results"] < other["results"]:
-            raise RuntimeError(f"{mine['label']} gave {mine['results']} rows, Spark's own join {other['results']}")
-    return ours + theirs
+    half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
+    sides = [
+        ("watersmeet", "inner"),
+        ("watersmeet", "left"),
+        ("watersmeet", "full"),
+        (MEMORY, "left"),
+        (MEMORY, "full"),
+    ]
+    return [Run(contender, half, f"{contender}, {how}", how, agrees=how) for contender, how in sides]
 
 
-def state(bench: Bench, workload: Workload) -> list[Measured]:
+def state(workload: Workload) -> list[Run]:
     """The same rows and the same result with a bound forty times as long: up to 10 M rows a side are kept."""
-    pairs = replace(workload, rows=3 * workload.rows, batches=48, shape="pairs")
+    pairs = replace(workload, rows=3 * workload.rows, batches=3 * workload.batches, shape="pairs")
     bounds = (60, 2400)
-    measured = [bench.run(Run("watersmeet", replace(pairs, within=w)), f"watersmeet, bound {w} s") for w in bounds]
-    _agree(measured)
-    return measured
+    return [Run("watersmeet", replace(pairs, within=w), f"watersmeet, bound {w} s", agrees="pairs") for w in bounds]
 
 
-def small_batches(bench: Bench, workload: Workload) -> list[Measured]:
+def small_batches(workload: Workload) -> list[Run]:
     """Batches of 2,000 rows into a state of 5 M rows."""
-    small = replace(workload, rows=workload.rows * 5 // 8, batches=10, within=100_000, small_batches=20)
-    contenders = ["floor", "watersmeet", MEMORY, bench.best_rocksdb(workload)]
-    measured = [bench.run(Run(contender, small)) for contender in contenders]
-    _agree(measured[1:])
-    return measured
+    size = {"rows": workload.rows * 5 // 8, "batches": _share(workload, 5 / 8)}
+    small = replace(workload, **size, within=100_000, small_batches=_share(workload, 5 / 4))
+    contenders = ("watersmeet", MEMORY, ROCKSDB)
+    return [Run("floor", small), *(Run(contender, small, agrees="inner") for contender in contenders)]
 
 
-def start(bench: Bench, workload: Workload) -> list[Measured]:
+def start(workload: Workload) -> list[Run]:
     """Seconds from the start of a query to its first result: 10,000 rows, a warm session."""
-    little = replace(workload, rows=10_000, keys=1_000, batches=1)
-    contenders = ["watersmeet", MEMORY, bench.best_rocksdb(workload)]
-    return [bench.run(Run(contender, little, start=True)) for contender in contenders]
+    little = replace(workload, rows=min(10_000, workload.rows), keys=min(1_000, workload.keys), batches=1)
+    return [
+        Run(contender, little, starts=_share(workload, 1 / 4)) for contender in ("watersmeet", MEMORY, ROCKSDB)
+    ]
 
 
-def skew(bench: Bench, workload: Workload) -> list[Measured]:
+def skew(workload: Workload) -> list[Run]:
     """One key with 20 % of all rows, every key once, and a hundred rows of a key meeting a hundred."""
-    half = replace(workload, rows=workload.rows // 2, batches=workload.batches // 2)
-    dense = replace(half, rows=workload.rows // 10, batches=8, shape="dense", within=30)
-    shapes = [("uniform keys", half), ("one key has 20 %", replace(half, shape="skew"))]
-    shapes += [("every key once", replace(half, shape="pairs")), ("100 x 100 matches", dense)]
-    ours = [bench.run(Run("watersmeet", shape), f"watersmeet, {label}") for label, shape in shapes]
-    theirs = bench.run(Run(MEMORY, dense), f"{MEMORY}, 100 x 100 matches")
-    _agree([ours[-1], theirs])
-    return [*ours, theirs]
+    half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
+    dense = replace(half, rows=workload.rows // 10, shape="dense", within=30)
+    return [
+        Run("watersmeet", half, "watersmeet, uniform keys"),
+        Run("watersmeet", replace(half, shape="skew"), "watersmeet, one key has 20 %"),
+        Run("watersmeet", replace(half, shape="pairs"), "watersmeet, every key once"),
+        *(Run(c, dense, f"{c}, 100 x 100 matches", agrees="dense") for c in ("watersmeet", MEMORY)),
+    ]
 
 
-def windows(bench: Bench, workload: Workload) -> list[Measured]:
+def windows(workload: Workload) -> list[Run]:
     """A window join, count(100) partitioned by 10 k keys, beside an interval join with about as many results."""
-    rows = replace(workload, rows=workload.rows // 2, keys=workload.keys // 40, batches=16, within=360)
-    return [bench.run(Run(contender, rows)) for contender in ("watersmeet", "watersmeet-window")]
+    rows = replace(workload, rows=workload.rows // 2, keys=workload.keys // 40, within=360)
+    return [Run(contender, rows) for contender in ("watersmeet", "watersmeet-window")]
 
 
-def tables(bench: Bench, workload: Workload) -> list[Measured]:
+def tables(workload: Workload) -> list[Run]:
     """Updates of 1 % of two tables that are joined, beside joining them anew; and of tables a tenth as large."""
     rows = workload.rows // 2
-    large = replace(workload, rows=rows, batches=2, shape="table", small_batches=12, small_rows=rows // 100)
-    small = replace(large, rows=rows // 10)
-    measured = [
-        bench.run(Run("watersmeet-tables", large), f"watersmeet, {rows // 2:,} rows a side"),
-        bench.run(Run("watersmeet-tables", small), f"watersmeet, {rows // 20:,} rows a side"),
-        bench.run(Run("spark-rejoin", large), f"Spark joins anew, {rows // 2:,} rows a side"),
+    updates = {"small_batches": _share(workload, 3 / 4), "small_rows": rows // 100}
+    large = replace(workload, rows=rows, batches=2, shape="table", **updates)
+    return [
+        Run("watersmeet-tables", large, f"watersmeet, {rows // 2:,} rows a side", agrees="large"),
+        Run("watersmeet-tables", replace(large, rows=rows // 10), f"watersmeet, {rows // 20:,} rows a side"),
+        Run("spark-rejoin", large, f"Spark joins anew, {rows // 2:,} rows a side", agrees="large"),
     ]
-    _agree([measured[0], measured[2]])
-    return measured
 
 
-def growth(bench: Bench, workload: Workload) -> list[Measured]:
+def growth(workload: Workload) -> list[Run]:
     """Throughput against the number of shards, the size of the state, of a batch, and the number of keys."""
-    measured: list[Measured] = []
-    for axis, value, run in _growth_runs(workload):
-        measured.append({**bench.run(run, f"{run.contender}, {axis} {value:,}"), "axis": axis, "value": value})
-    return measured
+    return [replace(run, label=f"{run.contender}, {run.axis} {run.value:,}") for run in _growing(workload)]
 
 
-def _growth_runs(workload: Workload) -> Iterator[tuple[str, int, Run]]:
-    part = replace(workload, rows=workload.rows // 8, batches=workload.batches // 2)
+def _growing(workload: Workload) -> Iterator[Run]:
+    part = replace(workload, rows=workload.rows // 8, batches=_share(workload, 1 / 2))
+    pairs = replace(part, shape="pairs", batches=_share(workload, 3 / 4))
+    batches = _share(workload, 3 / 8)
     for shards in (1, 2, 4, 16):
-        yield "shards", shards, Run("watersmeet", part, shards=shards)
+        yield Run("watersmeet", part, shards=shards, axis="shards", value=shards)
     for contender in ("watersmeet", MEMORY):
         for within in (60, 960):
-            yield "state", within, Run(contender, replace(part, shape="pairs", within=within, batches=12))
+            yield Run(contender, replace(pairs, within=within), axis="state", value=within)
         for rows in (workload.rows // 400, workload.rows // 80, workload.rows // 20):
-            yield "batch", rows, Run(contender, replace(part, rows=rows * 6, batches=6))
+            yield Run(contender, replace(part, rows=rows * batches, batches=batches), axis="batch", value=rows)
         for keys in (1_000, 1_000_000):
-            yield "keys", keys, Run(contender, replace(part, keys=keys, within=10))
+            yield Run(contender, replace(part, keys=keys, within=10), axis="keys", value=keys)
+
+
+def _share(workload: Workload, share: float) -> int:
+    """A share of the batches, but at least one after the warm-up."""
+    return max(2, int(workload.batches * share))
 
 
 SECTIONS: dict[str, Section] = {
@@ -171,7 +128,6 @@ SECTIONS: dict[str, Section] = {
 }
 
 
-def _agree(measured: list[Measured]) -> None:
-    counts = {m["results"] for m in measured}
-    if len(counts) > 1:
-        raise RuntimeError(f"the contenders disagree about the number of result rows: {sorted(counts)}")
+def about(name: str) -> str:
+    """What a section is about, in a line."""
+    return (SECTIONS[name].__doc__ or "").splitlines()[0]

@@ -11,40 +11,44 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
 import watersmeet as ws
-from bench.contender import SCHEMA
-from bench.data import LAG_SECONDS, Workload, write
+from bench.contender import SCHEMA, of_ours
+from bench.data import LAG_SECONDS, Workload
 from bench.memory import memory
-from watersmeet.observe.progress import progress_of
+from bench.running import data_of
 from watersmeet.spark.session import session
 
 GROWTH = 1.25
 """How much larger the last quarter may be than the second, for what must not grow."""
 
 
-def main() -> None:
-    """Run the soak and print its curve."""
-    parser = argparse.ArgumentParser(prog="make soak", description=__doc__)
+def main(arguments: Sequence[str] | None = None, spark: SparkSession | None = None) -> None:
+    """Run the soak, in a session given or in one of its own, and print its curve."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=int, default=60, help="of event time, one batch each")
     parser.add_argument("--rows", type=int, default=40_000, help="per minute, both sides together")
-    options = parser.parse_args()
+    parser.add_argument("--within", type=int, default=300, help="bound of the join in seconds")
+    options = parser.parse_args(arguments)
     console = Console()
-    workload = Workload(options.rows * options.minutes, 20_000, options.minutes, within=300)
-    folder = write(workload, Path(tempfile.gettempdir()) / "watersmeet-bench")
-    curve = _run(folder, workload, console)
+    workload = Workload(options.rows * options.minutes, 20_000, options.minutes, options.within)
+    spark = spark or session("local[2]", log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
+    curve = _run(spark, data_of(workload), workload, console)
     console.print(_table(curve))
     _check(curve)
 
 
-def _run(folder: Path, workload: Workload, console: Console) -> list[dict[str, Any]]:
-    spark = session("local[2]", log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
+def _run(spark: SparkSession, folder: Path, workload: Workload, console: Console) -> list[dict[str, Any]]:
     sides = [
         spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").parquet(str(folder / side))
         for side in ("left", "right")
@@ -60,10 +64,11 @@ def _run(folder: Path, workload: Workload, console: Console) -> list[dict[str, A
         while not query.awaitTermination(1) or len(curve) < workload.batches:
             for reported in query.recentProgress:
                 if reported["batchId"] == len(curve) and reported["numInputRows"]:
-                    progress = progress_of("soak", reported, frozenset())
                     jvm, workers = memory(os.getpid())
-                    now = {"state": progress.state_rows, "seconds": progress.seconds, "jvm": jvm, "workers": workers}
-                    curve.append(now)
+                    seconds = reported["durationMs"]["triggerExecution"] / 1000
+                    curve.append(
+                        {"state": of_ours(reported, "state"), "seconds": seconds, "jvm": jvm, "workers": workers}
+                    )
             console.print(f"{len(curve)} of {workload.batches} minutes", end="\r")
     finally:
         query.stop()

@@ -22,6 +22,13 @@ QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
+FILES_IN_PROCESS = {
+    # What Spark takes by itself starts hundreds of processes in a query of few batches (readlink, chmod).
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
@@ -29,6 +36,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from watersmeet.spark.session import session
 
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    found = session("local[2]", conf=QUICK, log=log)
+    found = session("local[2]", conf=QUICK | FILES_IN_PROCESS, log=log)
     yield found
     found.stop()

@@ -56,7 +56,7 @@ def operator_kind(operator: JoinOperator) -> OperatorKind:
     >>> operator_kind(NestedJoin("inner", Port(("a",)), Port(("b",))))
     'block-nested'
     """
-    return KINDS[type(operator)]
+    return KINDS.get(type(operator)) or getattr(operator, "name", "interval")
 
 
 def is_partitioned(plan: JoinPlan, port: int) -> bool:

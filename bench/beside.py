@@ -1,0 +1,76 @@
+"""Our contenders on the packages of two trees, in one run: one after the other, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.table import Table
+
+from bench.contender import Run
+from bench.data import Workload
+from bench.running import TREE, Measured, in_a_process
+from bench.sections import SECTIONS
+
+MeasureIn = Callable[[Run, Path], Measured]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The median seconds of a batch (or of a start) in every repetition, on the package of this tree and the other."""
+
+    run: Run
+    section: str
+    here: tuple[float, ...]
+    there: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """How much longer this tree takes: above one, it is slower."""
+        return median(self.here) / median(self.there)
+
+
+def beside(
+    other: Path, sections: Sequence[str], workload: Workload, repeat: int, measure: MeasureIn = in_a_process
+) -> Iterator[Beside]:
+    """Measure every run of ours in turn on both trees; which one begins changes, so that a drift hits both."""
+    for name in sections:
+        for run in SECTIONS[name](workload):
+            if run.is_ours:
+                yield _measured(name, run, other, repeat, measure)
+
+
+def _measured(section: str, run: Run, other: Path, repeat: int, measure: MeasureIn) -> Beside:
+    seconds: dict[Path, list[float]] = {TREE: [], other: []}
+    results: set[int | None] = set()
+    for number in range(repeat):
+        for tree in (TREE, other) if number % 2 == 0 else (other, TREE):
+            found = measure(run, tree)
+            seconds[tree].append(found["median"])
+            results.add(found.get("results"))
+    if len(results) > 1:
+        raise RuntimeError(f"{run.label or run.contender}: the trees disagree about the number of rows: {results}")
+    return Beside(run, section, tuple(seconds[TREE]), tuple(seconds[other]))
+
+
+def table(measured: Sequence[Beside]) -> Table:
+    """The runs, each with its medians and their ratio; the range is that of the ratios of single repetitions."""
+    shown = Table(title="Median seconds per batch (start: to the first result)")
+    shown.add_column("section")
+    shown.add_column("contender")
+    for heading in ("this tree", "other tree", "ratio", "range"):
+        shown.add_column(heading, justify="right")
+    for m in measured:
+        ratios = [here / there for here, there in zip(m.here, m.there, strict=True)]
+        shown.add_row(
+            m.section, m.run.label or m.run.contender, f"{median(m.here):.3f}", f"{median(m.there):.3f}",
+            f"{m.ratio:.2f}", f"{min(ratios):.2f} to {max(ratios):.2f}",
+        )  # fmt: skip
+    return shown
+
+
+def as_json(measured: Beside) -> Measured:
+    """What is written of a run."""
+    return asdict(measured) | {"ratio": round(measured.ratio, 3)}

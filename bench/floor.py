@@ -1,0 +1,53 @@
+"""The floor: an operator that does nothing, compiled as a join is. It tells what Spark's plumbing costs by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.analyze import analyze
+from watersmeet.joins.core.operator import Emission, Marks, Overflow, Report, Store
+from watersmeet.language import read_script
+from watersmeet.physical import JoinPlan, plan_query
+from watersmeet.spark.compile.compiler import Compiler
+from watersmeet.spark.sources.columnar import find_files
+from watersmeet.spark.sources.reading import read_sources
+
+
+@dataclass(frozen=True)
+class Floor:
+    """An operator that lets every row arrive and does nothing with it."""
+
+    name = "floor"
+    shown = ((), ())
+    extra = ()
+    late_columns = ((), ())
+    needs_clock = False
+    needs_run = False
+    identity = "floor"
+
+    def limited(self, max_rows: int | None, overflow: Overflow) -> Floor:
+        """It keeps nothing."""
+        return self
+
+    def for_shards(self, shards: int) -> Floor:
+        """It is the same in all shards."""
+        return self
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Count the rows and forget them."""
+        rows = tuple(arrivals[port].num_rows if port in arrivals else 0 for port in (0, 1))
+        return Emission(report=Report(rows=(rows[0], rows[1])))
+
+
+def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
+    """The query of a script of one join, with the floor in the place of its operator."""
+    script = read_script(text)
+    plan = plan_query(analyze(script)[0])
+    assert isinstance(plan.relation, JoinPlan)
+    without = replace(plan, relation=replace(plan.relation, operator=Floor()))
+    frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
+    return Compiler(spark, frames, shards, files=files).query(without).result

@@ -1,0 +1,133 @@
+"""The benchmark and the soak at a tiny size: every section starts, its contenders agree, and what it shows is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from bench.beside import beside, table
+from bench.contender import Run, measure
+from bench.data import Workload
+from bench.floor import Floor
+from bench.running import TREE, Bench, Measured, check, data_of
+from bench.sections import ROCKSDB, SECTIONS
+from rich.console import Console
+from typing_extensions import get_protocol_members
+
+from bench import __main__ as bench
+from bench import soak
+from watersmeet.joins.core.operator import JoinOperator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TINY = Workload(rows=400, keys=40, batches=2)
+SIZE = ("--rows", "400", "--keys", "40", "--batches", "2", "--rocksdb", "spark-rocksdb-2")
+AT_ONCE = 3
+
+
+def kind(run: Run) -> tuple[object, ...]:
+    """What makes a query another one. Runs that differ in numbers alone are measured once."""
+    return run.contender, run.how, run.workload.shape, run.workload.small_batches > 0, run.starts > 0
+
+
+@pytest.mark.spark
+def test_all_sections_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs: dict[object, Run] = {}
+    for run in (run for section in SECTIONS.values() for run in section(TINY)):
+        run = replace(run, contender="spark-rocksdb-2") if run.contender == ROCKSDB else run
+        runs.setdefault(kind(run), run)
+    folders = [data_of(run.workload) for run in runs.values()]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        measured = dict(zip(runs, pool.map(lambda *of: measure(*of, spark), runs.values(), folders), strict=True))
+    bench.main(SIZE, lambda run: measured[kind(run)], tmp_path, tmp_path / "growth.png")
+    shown = capsys.readouterr().out
+    assert shown.count("contender") == len(SECTIONS)
+    [written] = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    assert written["measured"].keys() == SECTIONS.keys()
+    assert all(m["median"] > 0 for section in written["measured"].values() for m in section)
+    inner = [m for m in written["measured"]["throughput"] if m["contender"] != "floor"]
+    assert {m["results"] for m in inner} == {inner[0]["results"]} and inner[0]["results"] > 0
+    assert (tmp_path / "growth.png").exists()
+
+
+@pytest.mark.spark
+def test_the_soak_runs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The memory of the workers is that of all tests here.
+    monkeypatch.setattr(soak, "GROWTH", 10)
+    soak.main(["--minutes", "4", "--rows", "20", "--within", "30"], spark)
+    assert "Soak" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("main", [bench.main, soak.main])
+def test_help_names_what_there_is(main: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert (ended.value.code, "--rows" in shown) == (0, True)
+    assert main is soak.main or all(name in shown for name in SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--sections", "throughput,speed"], "no section: speed"), (["--beside", "/nowhere"], "has no src/watersmeet")],
+)
+def test_what_is_not_there_is_refused(arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bench.main(arguments)
+    assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+
+
+def test_the_floor_is_an_operator() -> None:
+    assert {member for member in get_protocol_members(JoinOperator) if not hasattr(Floor(), member)} == set()
+
+
+def test_the_best_format_on_rocksdb_is_taken() -> None:
+    def measured(run: Run) -> Measured:
+        return {"rows_per_second": 5 if run.contender == "spark-rocksdb-3" else 2, "results": 1}
+
+    found = Bench(TINY, measured, lambda _: None).section("throughput")
+    assert found[-1]["label"] == "spark-rocksdb-3"
+
+
+@pytest.mark.parametrize(
+    ("how", "ours", "theirs", "agree"),
+    [("inner", 5, 5, True), ("inner", 5, 4, False), ("left", 5, 4, True), ("left", 4, 5, False)],
+)
+def test_contenders_must_agree(how: str, ours: int, theirs: int, agree: bool) -> None:
+    counts = {"watersmeet": ours, "spark-memory": theirs}
+    found = [{"contender": c, "label": c, "how": how, "agrees": "all", "results": n} for c, n in counts.items()]
+    if agree:
+        check(found)
+    else:
+        with pytest.raises(RuntimeError, match="disagree"):
+            check(found)
+
+
+def test_two_trees_are_measured_in_turn() -> None:
+    other, seen = Path("/other"), list[Path]()
+
+    def measured(run: Run, tree: Path) -> Measured:
+        seen.append(tree)
+        return {"median": 0.3 if tree == TREE else 0.2, "results": 7}
+
+    found = list(beside(other, ["throughput"], TINY, 2, measured))
+    assert [m.run.contender for m in found] == ["watersmeet", "watersmeet-frames"]
+    assert seen == [TREE, other, other, TREE] * 2
+    assert [round(m.ratio, 2) for m in found] == [1.5, 1.5]
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(table(found))
+    assert "1.50 to 1.50" in shown.get()
+
+
+def test_two_trees_must_give_the_same_rows() -> None:
+    with pytest.raises(RuntimeError, match="disagree"):
+        list(beside(Path("/other"), ["windows"], TINY, 1, lambda _, tree: {"median": 1, "results": len(str(tree))}))
