@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.analyze import analyze
-from watersmeet.joins.core.operator import Emission, Marks, Overflow, Report, Store
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.operator import Emission, Family, Marks, Report, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.spark.compile.compiler import Compiler
@@ -17,25 +20,21 @@ from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.reading import read_sources
 
 
-@dataclass(frozen=True)
-class Floor:
+@dataclass(frozen=True, kw_only=True)
+class Floor(Family):
     """An operator that lets every row arrive and does nothing with it."""
 
-    name = "floor"
-    shown = ((), ())
-    extra = ()
-    late_columns = ((), ())
-    needs_clock = False
-    needs_run = False
-    identity = "floor"
+    name: ClassVar[str] = "floor"
 
-    def limited(self, max_rows: int | None, overflow: Overflow) -> Floor:
+    @property
+    def sides(self) -> tuple[Port, ...]:
+        """Two, of which nothing is shown."""
+        return (Port(()), Port(()))
+
+    @property
+    def identity(self) -> Identity:
         """It keeps nothing."""
-        return self
-
-    def for_shards(self, shards: int) -> Floor:
-        """It is the same in all shards."""
-        return self
+        return {"family": self.name}
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Count the rows and forget them."""

@@ -55,9 +55,7 @@ def small_batches(workload: Workload) -> list[Run]:
 def start(workload: Workload) -> list[Run]:
     """Seconds from the start of a query to its first result: 10,000 rows, a warm session."""
     little = replace(workload, rows=min(10_000, workload.rows), keys=min(1_000, workload.keys), batches=1)
-    return [
-        Run(contender, little, starts=_share(workload, 1 / 4)) for contender in ("watersmeet", MEMORY, ROCKSDB)
-    ]
+    return [Run(contender, little, starts=_share(workload, 1 / 4)) for contender in ("watersmeet", MEMORY, ROCKSDB)]
 
 
 def skew(workload: Workload) -> list[Run]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -21,6 +21,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import JoinOperator
 from watersmeet.language import read_script
 from watersmeet.observe.endpoint import served
+from watersmeet.observe.metrics import OperatorKind
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.prometheus import Metrics
 
@@ -124,12 +125,10 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
 
 
 def test_every_operator_has_a_name_in_the_metrics() -> None:
-    from watersmeet.spark.exchange.observed import KINDS
-
     modules = [importlib.import_module(one.name) for one in pkgutil.walk_packages(joins.__path__, "watersmeet.joins.")]
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     asked = ("shown", "identity", "for_shards", "step")
     operators = {one for one in classes if all(hasattr(one, name) for name in asked) and one is not JoinOperator}
     # What others are built upon does not run itself.
     operators = {one for one in operators if not any(one in other.__bases__ for other in operators)}
-    assert operators == set(KINDS)
+    assert {one.name for one in operators} == set(get_args(OperatorKind)) - {""}

@@ -1,8 +1,9 @@
 """Spark's daemon of Python workers, with what a join needs imported before it forks them.
 
 Every worker is a fork of the daemon. What the daemon has imported, no worker imports again, and all of them share the
-memory of it. PySpark collects garbage after every task: what is imported here is none and is left out of the search,
-which else takes longer than a small task does. Where Spark runs our own interpreter (a local master), the session names this module as its daemon.
+memory of it. PySpark searches for garbage after every task; what is imported here is none and is left out of the
+search, which else takes longer than a small task does. Where Spark runs our own interpreter (a local master), the
+session names this module as its daemon.
 """
 
 from __future__ import annotations

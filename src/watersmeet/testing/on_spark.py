@@ -19,7 +19,6 @@ from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import APART
-from watersmeet.spark.exchange.observed import is_partitioned
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 from watersmeet.spark.exchange.rows import PORT_SHOWN
 from watersmeet.spark.run.prepare import MARKS_SCHEMA
@@ -94,7 +93,7 @@ def collected(built: Built, records: Sequence[Row]) -> Stepped:
     reports = [r for r in records if r["kind"] == REPORT]
     state = tuple(sum(column) for column in zip(*(r["state"] for r in reports), strict=True))
     counted = zip(*(r["partitions"] for r in reports), strict=True)
-    partitions = tuple(sum(c) if is_partitioned(met.plan, port) else max(c) for port, c in enumerate(counted))
+    partitions = tuple(sum(c) if met.plan.operator.is_partitioned(port) else max(c) for port, c in enumerate(counted))
     marks: dict[str, int] = {}
     for report in reports:
         for column, mark in json.loads(report["watermarks"]).items():
