@@ -9,12 +9,11 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.analyze import analyze
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, plan_query
+from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.reading import read_sources

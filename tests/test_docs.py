@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import watersmeet as ws
-from watersmeet.analyze import analyze
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_expression, read_script
+from watersmeet.language import read_expression
+from watersmeet.queries import analyze, read_script
 from watersmeet.testing import parse_case, read_case, run_case
 
 ROOT = Path(__file__).parent.parent

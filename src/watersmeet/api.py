@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from watersmeet.analyze import analyze
 from watersmeet.calls import (
     LEFT,
     RIGHT,
@@ -27,9 +26,9 @@ from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
 from watersmeet.explanation.physical import render
 from watersmeet.joins.core.operator import Overflow
-from watersmeet.language import read_script
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
+from watersmeet.queries import analyze, read_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import refuse
+from watersmeet.families.asof.relation import AsofJoin
+from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.window.read import read_window
+from watersmeet.families.window.relation import Pad
 from watersmeet.joins.core.operator import Overflow
-from watersmeet.language import read_expression, read_window
+from watersmeet.language import read_expression
 from watersmeet.physical import Limits
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.plan.nodes import (
     PRESERVED,
-    AsofJoin,
     Item,
     Join,
     JoinKind,
-    Pad,
     Query,
     Relation,
     Scan,
@@ -31,7 +33,6 @@ from watersmeet.plan.nodes import (
     Setting,
     Side,
     Star,
-    SyncJoin,
     Values,
     Within,
 )
@@ -114,12 +115,12 @@ def window_call(
     text, condition, using = _condition(on)
     kind = kind_of(how)
     scans = [
-        Scan(name, name, window=read_window(window, f"{name}_window"))
+        Scan(name, name, clause=read_window(window, f"{name}_window"))
         for name, window in zip((LEFT, RIGHT), windows, strict=True)
     ]
     pads = (_pad("left", options.left_pad), _pad("right", options.right_pad))
     joined = Join(
-        scans[0], scans[1], kind, on=condition, using=using, pads=tuple(pad for pad in pads if pad is not None)
+        scans[0], scans[1], kind, on=condition, using=using, clauses=tuple(pad for pad in pads if pad is not None)
     )
     apart = options.unmatched == "apart"
     told = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
@@ -166,8 +167,8 @@ def asof_call(
     asked = f"nearest({own}, {version})" if direction == "nearest" else f"{own} {comparison} {version}"
     span = None if tolerance is None else Within(amount("tolerance", tolerance))
     joined = AsofJoin(
-        Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind_of(how), read_expression(asked), on=condition, using=using,
-        within=span, defaults=_values(default),
+        Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind_of(how), on=condition, using=using, within=span,
+        match=read_expression(asked), defaults=_values(default),
     )  # fmt: skip
     return _call(joined, text), sources
 

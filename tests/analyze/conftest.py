@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from watersmeet.analyze import Inputs, analyze
+from watersmeet.analyze import Inputs
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language import read_script
 from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.queries import analyze, read_script
 
 Analyzed = Callable[..., AnalyzedQuery]
 Refused = Callable[..., tuple[Refusal, ...]]

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.language import read_script
 from watersmeet.plan.relation import TimeBound
+from watersmeet.queries import analyze, read_script
 
 DAY = 86_400_000_000
 MINUTE = 60_000_000

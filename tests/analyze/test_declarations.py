@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.analyze.check_settings import OVERFLOW
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Setting, Star, Within
+from watersmeet.queries import analyze
 
 V = "CREATE STREAM v (id INT, t BIGINT, WATERMARK FOR t AS t - 0);"
 TIME = "CREATE STREAM w (id INT, u TIMESTAMP, WATERMARK FOR u AS u - INTERVAL 5 SECONDS);"

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import Physical, query_as_json, render_query
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.language import read_script
+from watersmeet.queries import analyze, read_script
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.plan.expressions import column
 from watersmeet.plan.nodes import Item, Query, Scan, Script
+from watersmeet.queries import analyze
 
 STREAMS = (
     "CREATE STREAM l (id INT, Name STRING, at STRUCT<City: STRING, geo: STRUCT<x: INT>>, t BIGINT,"

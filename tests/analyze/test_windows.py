@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedLimit, AnalyzedWindowJoin, punctuation
-from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, Window
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedLimit, AnalyzedWindowJoin, Window, punctuation
+from watersmeet.plan.nodes import Join, Query, Scan, Script, Star
 from watersmeet.plan.words import expression_in_words
+from watersmeet.queries import analyze
 
 DAY = 86_400_000_000
 STREAMS = (
@@ -184,7 +184,7 @@ def test_nothing_follows_from_an_unknown_source(refused):
 
 def test_a_window_of_the_plan_is_checked_like_one_of_a_text():
     fields = (Field("k", "INT"),)
-    sides = [Scan(name, name, window=Window("count", Amount(size, False))) for name, size in (("a", -1), ("b", 0))]
+    sides = [Scan(name, name, clause=Window("count", Amount(size, False))) for name, size in (("a", -1), ("b", 0))]
     script = Script("s", "", queries=(Query(Join(sides[0], sides[1], "inner"), (Star(),)),))
     with pytest.raises(WatersmeetError) as caught:
         analyze(script, {name: Source(name, fields) for name in ("a", "b")})

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.explanation.asked import asked_as_json, render_asked
 from watersmeet.explanation.blocks import query_as_json, query_topology, render_query
 from watersmeet.explanation.physical import as_json, render, topology_of
 from watersmeet.explanation.topology import Topology
-from watersmeet.language import read_script
 from watersmeet.physical import plan_query
 from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.queries import analyze, read_script
 
 GOLDEN = Path(__file__).parent / "golden"
 STREAMS = """

@@ -13,15 +13,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.analyze import analyze
 from watersmeet.explanation.asked import asked_topologies
 from watersmeet.explanation.physical import topology_of
 from watersmeet.explanation.svg import card_of, draw
 from watersmeet.explanation.svg_layout import Place, layout
 from watersmeet.explanation.svg_text import broken, text_width
 from watersmeet.explanation.topology import Block, Edge, Node, Step, Topology, topology
-from watersmeet.language import read_script
 from watersmeet.physical import plan_query
+from watersmeet.queries import analyze, read_script
 
 SCRIPTS = [*sorted((Path(__file__).parent / "golden").glob("*.sql"))]
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.analyze import analyze
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.interval.definition import multiset
-from watersmeet.language import read_script
 from watersmeet.physical import QueryPlan, plan_query
+from watersmeet.queries import analyze, read_script
 from watersmeet.testing.local import LocalQuery
 
 quick = settings(

@@ -6,9 +6,13 @@ import pytest
 
 from watersmeet.catalog import Amount, Field
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script, read_window
-from watersmeet.plan.nodes import AsofJoin, Join, Query, Scan, SyncJoin, Union, Window
+from watersmeet.families.asof.relation import AsofJoin
+from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.window.read import read_window
+from watersmeet.families.window.relation import Window, is_windowed
+from watersmeet.plan.nodes import Join, Query, Scan, Union
 from watersmeet.plan.words import expression_in_words
+from watersmeet.queries import read_script
 
 
 def query(text: str) -> Query:
@@ -20,8 +24,8 @@ def left_window(text: str) -> Window:
     relation = query(f"SELECT * FROM {text} JOIN b WINDOW (COUNT 0)").relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan | Union)
-    assert relation.left.window is not None
-    return relation.left.window
+    assert isinstance(relation.left.clause, Window)
+    return relation.left.clause
 
 
 @pytest.mark.parametrize(
@@ -66,8 +70,8 @@ def test_a_window_stands_before_or_after_the_alias(text: str):
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan)
     assert (relation.left.source, relation.left.alias) == ("a", "x")
-    assert relation.left.window is not None
-    assert relation.is_windowed
+    assert isinstance(relation.left.clause, Window)
+    assert is_windowed(relation)
 
 
 def test_a_union_has_a_window():
@@ -80,8 +84,8 @@ def test_the_span_of_a_window_is_its_clause():
     relation = query(text).relation
     assert isinstance(relation, Join)
     assert isinstance(relation.left, Scan)
-    assert relation.left.window is not None
-    span = relation.left.window.span
+    assert isinstance(relation.left.clause, Window)
+    span = relation.left.clause.span
     assert text[span.start : span.end] == "WINDOW (COUNT 5 PARTITION BY x)"
 
 
@@ -97,7 +101,7 @@ def test_pads_of_both_sides():
         " PAD LEFT WITH (x -1, `y z` 'none') PAD RIGHT ZEROS"
     ).relation
     assert isinstance(relation, Join)
-    left, right = relation.pads
+    left, right = relation.clauses
     assert (left.side, right.side, right.values) == ("left", "right", "zeros")
     assert not isinstance(left.values, str)
     assert [(name, expression_in_words(value)) for name, value in left.values] == [("x", "-1"), ("y z", "'none'")]
@@ -107,7 +111,7 @@ def test_pads_of_both_sides():
 def test_pads_by_a_word(written: str, values: str):
     relation = query(f"SELECT * FROM a LEFT JOIN b ON x PAD RIGHT {written} WHERE y").relation
     assert isinstance(relation, Join)
-    assert [pad.values for pad in relation.pads] == [values]
+    assert [pad.values for pad in relation.clauses] == [values]
 
 
 def test_words_of_windows_are_names_elsewhere():

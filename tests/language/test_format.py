@@ -12,9 +12,9 @@ from tests.language.meaning import comments, known_scripts, meaning, words
 from tests.language.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import format_script, read_script
 from watersmeet.language.format.script import WIDTH
 from watersmeet.language.reader.tokens import tokenize
+from watersmeet.queries import format_script, read_script
 
 KNOWN = known_scripts()
 UNSET = SCRIPT.split(";", 1)[1]

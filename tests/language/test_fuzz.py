@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_expression, read_script
+from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.language import read_expression
 from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.nodes import Join, Lateral, Relation, Scan, SyncJoin, Union
+from watersmeet.plan.nodes import Join, Lateral, Relation, Scan, Union
+from watersmeet.queries import read_script
 
 SCRIPT = """\
 SET a.b = 1;
@@ -61,7 +63,7 @@ FUZZ = settings(
 
 def expressions(relation: Relation) -> list[Expr]:
     if isinstance(relation, Scan | Union):
-        return [] if relation.window is None else [*relation.window.partition_by]
+        return [expr for _, expr in relation.expressions]
     if isinstance(relation, Lateral):
         return [*expressions(relation.input), relation.array]
     if isinstance(relation, SyncJoin):

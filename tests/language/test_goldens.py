@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 
 GOLDEN = Path(__file__).parent / "golden"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.sql"))

@@ -4,8 +4,8 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
 from watersmeet.plan.nodes import Item, Join, Query, Scan, Script, Setting, Star, Union, leaves, scans
+from watersmeet.queries import read_script
 
 ORDERS = """\
 SET watersmeet.shards = 4; -- a setting

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Star, Store, Union, View
 from watersmeet.plan.words import expression_in_words
+from watersmeet.queries import read_script
 
 
 def query(text: str) -> Query:
@@ -111,7 +111,7 @@ def test_a_window_stands_behind_a_subquery():
     asked = query("SELECT * FROM (SELECT x FROM a) WINDOW (COUNT 5) AS s JOIN b WINDOW (COUNT 1)")
     assert isinstance(asked.relation, Join)
     assert isinstance(asked.relation.left, Scan)
-    assert asked.relation.left.window is not None
+    assert asked.relation.left.clause is not None
 
 
 @pytest.mark.parametrize(

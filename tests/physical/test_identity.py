@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from watersmeet.analyze import analyze
-from watersmeet.language import read_script
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.difference import Told, difference
 from watersmeet.physical.identity import canonical_json, identity_of, words_of
+from watersmeet.queries import analyze, read_script
 
 ORDERS = """
 CREATE STREAM orders (id BIGINT, customer STRING, city STRING, items ARRAY<STRING>, ts TIMESTAMP,

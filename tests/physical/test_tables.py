@@ -5,16 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.lookup.operator import LOADED, LookupJoin
-from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.physical.ports import mentioned
 from watersmeet.plan.nullability import nullable
+from watersmeet.queries import analyze, read_script
 from watersmeet.testing.cells import CHANGE
 from watersmeet.testing.local import LocalQuery
 

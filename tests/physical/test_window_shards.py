@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze import analyze
-from watersmeet.language import read_script
 from watersmeet.physical import JoinPlan, plan_query
+from watersmeet.queries import analyze, read_script
 
 BY_KEY = "COUNT 5 PARTITION BY k"
 

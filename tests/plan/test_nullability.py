@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Field, Source
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
-from watersmeet.language import read_script
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import JoinKind
 from watersmeet.plan.nullability import nullable
@@ -22,6 +20,7 @@ from watersmeet.plan.relation import (
     AnalyzedView,
     Output,
 )
+from watersmeet.queries import analyze, read_script
 
 STREAMS = """
 CREATE STREAM l (id BIGINT NOT NULL, v STRING, t BIGINT NOT NULL, WATERMARK FOR t AS t - 0);

@@ -12,7 +12,7 @@ from tests.spark.frames import add_file, run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark

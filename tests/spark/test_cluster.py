@@ -16,8 +16,8 @@ from examples.cluster.standalone import DRIVER, package_zip, standalone_cluster
 from pyspark.sql import SparkSession
 from tests.conftest import QUICK
 
-from watersmeet.language import read_script
 from watersmeet.project import resolve_paths
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

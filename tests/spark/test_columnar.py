@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import counted
 
 import watersmeet as ws
-from watersmeet.analyze import analyze
 from watersmeet.explanation.physical import render
-from watersmeet.language import read_script
 from watersmeet.physical import plan_query
+from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.build import build
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.reading import read_sources

@@ -15,7 +15,7 @@ import pytest
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import pytest
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:

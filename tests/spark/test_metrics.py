@@ -19,11 +19,11 @@ import pytest
 from watersmeet import joins
 from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import JoinOperator
-from watersmeet.language import read_script
 from watersmeet.observe.endpoint import served
 from watersmeet.observe.metrics import OperatorKind
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.prometheus import Metrics
+from watersmeet.queries import read_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

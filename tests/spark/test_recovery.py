@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.conftest import QUICK
 
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]

@@ -15,7 +15,7 @@ from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError, travelled
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.language import read_script
 from watersmeet.observe.progress import Progress
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 
 pytestmark = pytest.mark.spark

@@ -14,7 +14,7 @@ from tests.spark.frames import run_all, streamed
 import watersmeet as ws
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.compile.build import source_of
 from watersmeet.spark.run.running import run_script
 

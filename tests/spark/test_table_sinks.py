@@ -18,7 +18,7 @@ import pytest
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.postgres import PostgresSink
-from watersmeet.language import read_script
+from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
-from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError
-from watersmeet.language import read_script
 from watersmeet.plan.nullability import nullable
+from watersmeet.queries import analyze, read_script
 
 pytestmark = pytest.mark.spark
 

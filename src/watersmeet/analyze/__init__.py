@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watersmeet.analyze.assume_watermarks import assume_watermarks
+from watersmeet.analyze.build_relation import build_relation
 from watersmeet.analyze.check_declarations import check_declarations
 from watersmeet.analyze.check_result import check_result
 from watersmeet.analyze.check_settings import check_settings
 from watersmeet.analyze.check_targets import check_targets
 from watersmeet.analyze.draft import Draft, Inputs
 from watersmeet.analyze.expand import expand
-from watersmeet.analyze.find_bounds import find_bounds
+from watersmeet.analyze.family import FamilyAnalysis
 from watersmeet.analyze.group import group
 from watersmeet.analyze.key_formats import key_formats, with_record_key
 from watersmeet.analyze.move_filters import move_filters
@@ -30,16 +31,13 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.plan.nodes import Query, Script, View
 from watersmeet.plan.relation import AnalyzedQuery
 
-__all__ = ["CHECKS", "PASSES", "Inputs", "analyze"]
-
-CHECKS = (check_declarations, check_settings, check_targets)
-"""What is looked at once per script."""
+__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze"]
 
 PASSES = (
     resolve,
     expand,
     assume_watermarks,
-    find_bounds,
+    build_relation,
     split_condition,
     move_filters,
     group,
@@ -52,28 +50,37 @@ PASSES = (
 
 
 def analyze(
-    script: Script, extra_sources: Mapping[str, Source] | None = None, *, inputs: Inputs = "streams"
+    script: Script,
+    extra_sources: Mapping[str, Source] | None = None,
+    *,
+    families: tuple[FamilyAnalysis, ...],
+    inputs: Inputs = "streams",
 ) -> tuple[AnalyzedQuery, ...]:
     """The queries of a script as they may run; raises one error with everything that is wrong in it.
 
     ``extra_sources`` are those that no text declares, by name. A declaration of the same name goes before.
+    ``families`` are those that joins may be of.
 
     >>> from watersmeet.catalog import Field
     >>> from watersmeet.plan.nodes import Query, Scan, Star
     >>> script = Script("example", "", queries=(Query(Scan("orders", "o"), (Star(),)),))
-    >>> [query] = analyze(script, {"orders": Source("orders", (Field("id", "BIGINT"),))})
+    >>> [query] = analyze(script, {"orders": Source("orders", (Field("id", "BIGINT"),))}, families=())
     >>> [output.name for output in query.outputs]
     ['id']
     """
     sources = _sources(script, extra_sources or {})
-    refusals = [refusal for check in CHECKS for refusal in check(script, sources)]
-    known = Known(sources)
+    refusals = [
+        *check_declarations(script, sources),
+        *check_settings(script, families),
+        *check_targets(script, sources),
+    ]
+    known = Known(sources, families, inputs)
     for view in script.views:
-        known, more = _with_view(script, view, known, inputs)
+        known, more = _with_view(script, view, known)
         refusals += more
     drafts: list[Draft] = []
     for query in script.queries:
-        draft, more = _improved(script, query, known, inputs)
+        draft, more = _improved(script, query, known)
         drafts.append(draft)
         refusals += more
     if refusals:
@@ -83,34 +90,36 @@ def analyze(
 
 @dataclass(frozen=True)
 class Known:
-    """What a query can read by name: sources, views among them, and the queries of the views."""
+    """What a query can read by name: sources, views among them, and the queries of the views; and of all queries."""
 
     sources: Mapping[str, Source]
+    families: tuple[FamilyAnalysis, ...]
+    inputs: Inputs
     views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
 
 
-def _improved(script: Script, query: Query, known: Known, inputs: Inputs) -> tuple[Draft, list[Refusal]]:
+def _improved(script: Script, query: Query, known: Known) -> tuple[Draft, list[Refusal]]:
     """A query after all passes, and what is refused in it and in its own views."""
     refusals = list[Refusal]()
     for view in query.views:
-        known, more = _with_view(script, view, known, inputs)
+        known, more = _with_view(script, view, known)
         refusals += more
-    draft = Draft(script, query, known.sources, inputs, known.views)
+    draft = Draft(script, query, known.sources, known.inputs, known.families, known.views)
     for improve in PASSES:
         draft = improve(draft)
     return draft, [*refusals, *draft.refusals]
 
 
-def _with_view(script: Script, view: View, known: Known, inputs: Inputs) -> tuple[Known, list[Refusal]]:
+def _with_view(script: Script, view: View, known: Known) -> tuple[Known, list[Refusal]]:
     """What is known after a view; one that is refused has no columns, so that nothing follows from that."""
-    draft, refusals = _improved(script, view.query, known, inputs)
+    draft, refusals = _improved(script, view.query, known)
     refusals += check_view(draft, view, known.sources)
     name = view.name.lower()
     if refusals or not draft.is_bounded:
-        return Known({**known.sources, name: Source(view.name, (), span=view.span)}, known.views), refusals
+        return replace(known, sources={**known.sources, name: Source(view.name, (), span=view.span)}), refusals
     query = draft.finished()
     source = seen(view.name, query, view.span, view.query.store)
-    return Known({**known.sources, name: source}, {**known.views, name: query}), []
+    return replace(known, sources={**known.sources, name: source}, views={**known.views, name: query}), []
 
 
 def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:

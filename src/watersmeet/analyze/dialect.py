@@ -10,7 +10,7 @@ runs others too. ``SET watersmeet.dialect`` says who is to be followed:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from watersmeet.analyze.comparison import compare
@@ -20,7 +20,7 @@ from watersmeet.analyze.split_condition import key_of
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts
-from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, SyncJoin
+from watersmeet.plan.nodes import Join, Relation, aliases
 from watersmeet.plan.relation import Warned
 from watersmeet.plan.words import expression_in_words
 
@@ -53,19 +53,11 @@ class _Said:
 
 
 def _read(draft: Draft, relation: Relation, mistakes: Mistakes) -> _Said:
-    match relation:
-        case Lateral():
-            below = _read(draft, relation.input, mistakes)
-            return _Said(replace(relation, input=below.relation)).after(below)
-        case AsofJoin():
-            below = _read(draft, relation.left, mistakes)
-            return _Said(replace(relation, left=below.relation)).after(below)
-        case Join() if not relation.is_windowed:
-            left, right = (_read(draft, side, mistakes) for side in (relation.left, relation.right))
-            join = replace(relation, left=left.relation, right=right.relation)
-            return (_of_join(draft, join, mistakes) if is_resolved(join.on) else _Said(join)).after(left, right)
-        case _:
-            return _Said(relation)
+    below = [_read(draft, side, mistakes) for side in relation.inputs]
+    relation = relation.with_inputs([side.relation for side in below])
+    if isinstance(relation, Join) and relation.has_plain_sides and is_resolved(relation.on):
+        return _of_join(draft, relation, mistakes).after(*below)
+    return _Said(relation).after(*below)
 
 
 def _of_join(draft: Draft, join: Join, mistakes: Mistakes) -> _Said:
@@ -112,25 +104,13 @@ def _breaches(join: Join) -> Iterator[Expr]:
 
 
 def _sides(join: Join) -> tuple[frozenset[str], frozenset[str]]:
-    return frozenset(_aliases(join.left)), frozenset(_aliases(join.right))
-
-
-def _aliases(relation: Relation) -> Iterable[str]:
-    match relation:
-        case Lateral():
-            return (*_aliases(relation.input), relation.alias)
-        case Join() | AsofJoin():
-            return (*_aliases(relation.left), *_aliases(relation.right))
-        case SyncJoin():
-            return tuple(leaf.alias for leaf in relation.inputs)
-        case _:
-            return (relation.alias,)
+    return frozenset(aliases(join.left)), frozenset(aliases(join.right))
 
 
 def _refusal(draft: Draft, join: Join, part: Expr, meant: Expr | None) -> Refusal:
     left, right = _sides(join)
     place, cause = _cause(part, left, right)
-    sides = {"left": draft.names_of(_aliases(join.left)), "right": draft.names_of(_aliases(join.right))}
+    sides = {"left": draft.names_of(aliases(join.left)), "right": draft.names_of(aliases(join.right))}
     return draft.refusal(
         "NOT_IN_DIALECT",
         part.span if place.span == NOWHERE else place.span,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from watersmeet.analyze.result_key import result_key
 from watersmeet.analyze.scope import Scope
 from watersmeet.analyze.stored_key import stored_key
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Query, Script
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedQuery, AnalyzedRelation, Output, Warned
+from watersmeet.plan.nodes import Query, Relation, ResultKind, Scan, Script, Union
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, Output, Warned
+
+if TYPE_CHECKING:
+    from watersmeet.analyze.family import FamilyAnalysis
 
 Inputs = Literal["streams", "batches"]
 """``streams``: rows keep coming, so state must be bounded. ``batches``: all rows are there, times need no watermark."""
@@ -24,14 +26,16 @@ Inputs = Literal["streams", "batches"]
 class Draft:
     """What is known of a query so far.
 
-    ``sources`` are all sources by their name in small letters, views among them, whose queries ``views`` has; ``scope``
-    the names that the projection sees; ``relation`` is None until its conditions have been looked at.
+    ``sources`` are all sources by their name in small letters, views among them, whose queries ``views`` has;
+    ``families`` those that its joins may be of; ``scope`` the names that the projection sees; ``relation`` is None
+    until its conditions have been looked at.
     """
 
     script: Script
     query: Query
     sources: Mapping[str, Source]
     inputs: Inputs
+    families: tuple[FamilyAnalysis, ...]
     views: Mapping[str, AnalyzedQuery] = field(default_factory=dict[str, AnalyzedQuery])
     scope: Scope = field(default_factory=Scope)
     outputs: tuple[Output, ...] = ()
@@ -53,6 +57,23 @@ class Draft:
         """A refusal at a place of the script."""
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
 
+    def kind(self, relation: Relation) -> ResultKind:
+        """Whether a relation as it was asked for is a stream or a table, before it is built."""
+        if isinstance(relation, Scan | Union):
+            first = relation.scans[0] if isinstance(relation, Union) else relation
+            source = self.sources.get(first.source.lower())
+            return "stream" if source is None else source.kind
+        return "table" if all(self.kind(side) == "table" for side in relation.inputs) else "stream"
+
+    def family(self, join: Relation, kinds: tuple[ResultKind, ...] | None = None) -> FamilyAnalysis:
+        """The family that claims a join; ``kinds`` are those of its sides, where they are known better."""
+        kinds = tuple(self.kind(side) for side in join.inputs) if kinds is None else kinds
+        return next(family for family in self.families if family.claims(join, kinds))
+
+    def family_of(self, join: AnalyzedJoin) -> FamilyAnalysis | None:
+        """The family of an analyzed join; None for one that was refused."""
+        return next((family for family in self.families if family.family == join.family), None)
+
     def name_of(self, alias: str) -> str:
         """What to call a side when speaking to its author: its source, or its alias where a source occurs twice."""
         source = self.scope.sources[alias].name
@@ -71,8 +92,8 @@ class Draft:
 
     def finished(self) -> AnalyzedQuery:
         """The query once every pass has gone over it without a refusal."""
-        assert self.relation is not None, "find_bounds builds the relation of every query"
-        assert _is_bounded(self.relation), "find_bounds refuses a join without bounds in both directions"
+        assert self.relation is not None, "build_relation builds the relation of every query"
+        assert _is_bounded(self.relation), "a join that is not bounded is refused by its family"
         query = self.query
         into, late = (self._sink(name) for name in (query.into, query.late_into))
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
@@ -96,12 +117,8 @@ class Draft:
 
 
 def _is_bounded(relation: AnalyzedRelation) -> bool:
-    """Windows, equal times and versions bound the state by themselves; an interval join needs its bounds."""
-    if isinstance(relation, AnalyzedIntervalJoin):
-        bounded = {bound.column.alias for bound in relation.bounds}
-        if not all(bounded.intersection(side.aliases) for side in (relation.left, relation.right)):
-            return False
-    return all(_is_bounded(side) for side in relation.inputs)
+    is_bounded = not isinstance(relation, AnalyzedJoin) or relation.is_bounded
+    return is_bounded and all(_is_bounded(side) for side in relation.inputs)
 
 
 def listed(names: Iterable[str], word: str = "and") -> str:

@@ -18,7 +18,7 @@ from watersmeet.analyze.scope import splice
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import Expr, Reference, aggregates_in
-from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Scan, SyncJoin, Union
+from watersmeet.plan.nodes import every
 from watersmeet.plan.relation import AnalyzedGroup, Output
 
 MERGEABLE = frozenset({
@@ -41,7 +41,7 @@ OF_NUMBERS = RETRACTABLE - {"count", "count_if"}
 def group(draft: Draft) -> Draft:
     """The draft with its grouping, its outputs computed from that, or with the refusal of what cannot be grouped."""
     query = draft.query
-    refusals = [*_misplaced(draft, query.relation), *_sessions(draft)]
+    refusals = [*_misplaced(draft), *_sessions(draft)]
     found = [call for output in draft.outputs for call in aggregates_in(output.expr)]
     if not found or draft.relation is None:
         return draft.refusing(refusals)
@@ -134,33 +134,16 @@ def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
     return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)
 
 
-def _misplaced(draft: Draft, relation: Relation) -> Iterator[Refusal]:
+def _misplaced(draft: Draft) -> Iterator[Refusal]:
     """Aggregates where there are no groups yet."""
-    places = [("WHERE", draft.query.where), *(("GROUP BY", expr) for expr in draft.query.group_by)]
-    for place, expr in (*places, *_inside(relation)):
-        for call in aggregates_in(expr) if expr is not None else ():
+    query = draft.query
+    inside = (found for below in every(query.relation) for found in below.expressions)
+    where = () if query.where is None else (("WHERE", query.where),)
+    for place, expr in (*where, *(("GROUP BY", expr) for expr in query.group_by), *inside):
+        for call in aggregates_in(expr):
             hint = "aggregate in a view, and use that in a query over it."
             what = f"The aggregate {call.text}() in {place}"
             yield draft.refusal("UNSUPPORTED_STATEMENT", call.span, what=what, hint=hint)
-
-
-def _inside(relation: Relation) -> Iterator[tuple[str, Expr | None]]:
-    """The expressions behind FROM, each with the clause it stands in."""
-    match relation:
-        case Scan() | Union():
-            window = relation.window
-            yield from () if window is None else (("PARTITION BY", expr) for expr in window.partition_by)
-        case SyncJoin():
-            yield from (found for leaf in relation.inputs for found in _inside(leaf))
-        case Lateral():
-            yield "LATERAL", relation.array
-            yield from _inside(relation.input)
-        case AsofJoin():
-            yield from (("MATCH_CONDITION", relation.match), ("AS OF", relation.as_of), ("ON", relation.on))
-            yield from (*_inside(relation.left), *_inside(relation.right))
-        case Join():
-            yield "ON", relation.on
-            yield from (*_inside(relation.left), *_inside(relation.right))
 
 
 def _sessions(draft: Draft) -> Iterator[Refusal]:

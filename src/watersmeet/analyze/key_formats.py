@@ -12,7 +12,7 @@ from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import AsofJoin, Join, Lateral, Relation, Store
+from watersmeet.plan.nodes import AskedJoin, Lateral, Relation, Store
 from watersmeet.plan.words import word
 
 _NUMBERS = ("int", "long", "double")
@@ -40,7 +40,7 @@ def key_formats(draft: Draft) -> Draft:
 def _check_joins(draft: Draft, relation: Relation) -> Iterator[Refusal]:
     if isinstance(relation, Lateral):
         yield from _check_joins(draft, relation.input)
-    if isinstance(relation, Join | AsofJoin):
+    if isinstance(relation, AskedJoin):
         yield from _check_joins(draft, relation.left)
         for part in conjuncts(relation.on):
             if part.op == "=" and all(_is_key(arg) for arg in part.args):

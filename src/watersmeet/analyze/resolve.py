@@ -10,12 +10,11 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import misses, resolved
 from watersmeet.analyze.outputs import check_outputs
 from watersmeet.analyze.relation_names import named_relation
-from watersmeet.analyze.scope import Miss, Scope, shown_further
-from watersmeet.catalog import Source, Span
+from watersmeet.analyze.scope import Miss, Scope
+from watersmeet.catalog import Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.families.window.relation import PUNCTUATION, punctuation
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, Scan, Star, SyncJoin, Union, laterals, leaves
+from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Union, laterals, leaves
 
 
 def resolve(draft: Draft) -> Draft:
@@ -27,9 +26,6 @@ def resolve(draft: Draft) -> Draft:
     query = draft.query
     refusals = [*_check_aliases(draft), *_check_sources(draft)]
     relation, scope, more = named_relation(draft, query.relation)
-    if isinstance(relation, Join) and relation.is_windowed:
-        left = scope.sources.get(leaves(relation)[0].alias, Source("", ()))
-        scope = replace(scope, further=shown_further(PUNCTUATION, punctuation(left)))
     items = tuple(item if isinstance(item, Star) else _item(item, scope) for item in query.items)
     by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
     for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by):
@@ -93,7 +89,7 @@ def _called(leaf: Scan | Union | Lateral) -> str:
 
 def _check_sources(draft: Draft) -> Iterator[Refusal]:
     names = [source.name for source in draft.sources.values()]
-    for scan, place in _places(draft.query.relation):
+    for scan, place in _places(draft, draft.query.relation):
         source = draft.sources.get(scan.source.lower())
         if source is None:
             is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
@@ -107,20 +103,11 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
             yield from (wrong for mark in scan.watermarks for wrong in check_watermark(draft.script, source, mark))
 
 
-def _places(relation: Relation) -> Iterator[tuple[Scan, str | None]]:
+def _places(draft: Draft, relation: Relation) -> Iterator[tuple[Scan, str | None]]:
     """The sources of a relation, each with what it is part of that a table cannot be; None: a table may stand there."""
-    match relation:
-        case Scan():
-            yield relation, None
-        case Union():
-            yield from ((scan, None) for scan in relation.scans)
-        case SyncJoin():
-            ports = (port for leaf in relation.inputs for port in _places(leaf))
-            yield from ((scan, place or "A SYNC JOIN with") for scan, place in ports)
-        case Lateral():
-            yield from _places(relation.input)
-        case Join() if relation.is_windowed:
-            sides = (*_places(relation.left), *_places(relation.right))
-            yield from ((scan, place or "A window join with") for scan, place in sides)
-        case _:
-            yield from (*_places(relation.left), *_places(relation.right))
+    if isinstance(relation, Scan | Union):
+        yield from ((scan, None) for scan in (relation.scans if isinstance(relation, Union) else (relation,)))
+        return
+    own = None if isinstance(relation, Lateral) else draft.family(relation).excludes_tables(relation)
+    for side in relation.inputs:
+        yield from ((scan, place or own) for scan, place in _places(draft, side))

@@ -13,8 +13,6 @@ from watersmeet.plan.expressions import Expr, Reference, column, quote
 KEY, VALUE = "_key", "_value"
 """The facets of a record."""
 
-_OF_WINDOWS = frozenset({"_trigger", "_seq", "_last"})
-
 
 @dataclass(frozen=True)
 class Shown:
@@ -42,13 +40,15 @@ class Scope:
     """Sources by alias, and the columns that need no alias. An unknown source has none, and any name could be its.
 
     ``hidden`` are the aliases that cannot be named here, each with the words of the join that hides them; ``further``
-    are columns of the join itself, which ``*`` leaves out and which a column of a source goes before.
+    are columns of the join itself, which ``*`` leaves out and which a column of a source goes before; ``elsewhere`` are
+    such columns of other joins, each with what to tell who asks for it here.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
     columns: tuple[Shown, ...] = ()
     hidden: Mapping[str, str] = field(default_factory=dict[str, str])
     further: tuple[Shown, ...] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def visible(self) -> dict[str, Source]:
@@ -64,12 +64,13 @@ class Scope:
         """The names of both."""
         # An alias that is given again has been refused as such; it then means the later source.
         hidden = {alias: join for alias, join in self.hidden.items() if alias not in other.sources}
-        return Scope({**self.sources, **other.sources}, self.columns + other.columns, {**hidden, **other.hidden})
+        sources, elsewhere = {**self.sources, **other.sources}, {**self.elsewhere, **other.elsewhere}
+        return Scope(sources, self.columns + other.columns, {**hidden, **other.hidden}, elsewhere=elsewhere)
 
     def before(self, other: Scope, join: str) -> Scope:
         """The names of this side, those of the other being hidden by a join of those words."""
         hidden = {**self.hidden, **other.hidden, **dict.fromkeys(other.sources, join)}
-        return Scope({**self.sources, **other.sources}, self.columns, hidden)
+        return Scope({**self.sources, **other.sources}, self.columns, hidden, elsewhere=self.elsewhere)
 
     def alias(self, name: str) -> str | None:
         """The alias as its author spelled it; None if there is none or it is hidden."""
@@ -131,8 +132,8 @@ class Scope:
         called = next((a for a, s in visible.items() if rest and s.name.lower() == first.lower()), None)
         if called:
             return _unknown(dotted, where, f"`{first}` is called `{called}` here: write `{called}.{'.'.join(rest)}`.")
-        if first.lower() in _OF_WINDOWS and not self.further:
-            return _unknown(dotted, where, "only a join of sides with a WINDOW has it.")
+        if first.lower() in self.elsewhere and not self.further:
+            return _unknown(dotted, where, self.elsewhere[first.lower()])
         known = visible if rest else [shown.name for shown in self.columns]
         return _unknown(dotted, where, did_you_mean(first, known))
 

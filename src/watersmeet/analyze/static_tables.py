@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
-from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedRelation, AnalyzedScan
 
 
 def check_static_tables(draft: Draft) -> Draft:
@@ -16,12 +16,12 @@ def check_static_tables(draft: Draft) -> Draft:
 
 
 def _check(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
-    if isinstance(relation, AnalyzedScan):
-        if relation.source.is_static:
-            yield draft.refusal("STATIC_TABLE", draft.query.span, table=relation.source.name)
-        return
-    if isinstance(relation, AnalyzedLookupJoin) and relation.is_static:
-        yield from _check(draft, relation.stream)
-        return
-    for side in relation.inputs:
-        yield from _check(draft, side)
+    if _is_static(relation):
+        yield draft.refusal("STATIC_TABLE", draft.query.span, table=relation.source.name)
+    for port, side in enumerate(relation.inputs):
+        is_read = isinstance(relation, AnalyzedJoin) and relation.reads_static(port) and _is_static(side)
+        yield from () if is_read else _check(draft, side)
+
+
+def _is_static(relation: AnalyzedRelation) -> TypeGuard[AnalyzedScan]:
+    return isinstance(relation, AnalyzedScan) and relation.source.is_static

@@ -13,12 +13,11 @@ from typing import cast, get_args
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.formats import SINK_FORMATS, sink_format
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY
-from watersmeet.plan.relation import GROUP, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, AnalyzedView
+from watersmeet.plan.relation import GROUP, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin
 
 Column = tuple[str, str]
 """A column of a source: the alias and the name."""
@@ -120,13 +119,13 @@ def row_key(relation: AnalyzedRelation) -> tuple[Column, ...] | None:
         case AnalyzedView():
             inside = result_columns(relation.query)
             return None if inside is None else tuple((relation.alias, name) for name in inside)
-        case AnalyzedTableJoin():
+        case ConditionalJoin(result="table"):
             return _of_join(relation)
         case _:
             return None
 
 
-def _of_join(join: AnalyzedTableJoin) -> tuple[Column, ...] | None:
+def _of_join(join: ConditionalJoin) -> tuple[Column, ...] | None:
     left, right = row_key(join.left), row_key(join.right)
     if join.kind in LEFT_ONLY:
         return left

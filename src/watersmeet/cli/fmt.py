@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from watersmeet.errors import Refusal, WatersmeetError, refuse
-from watersmeet.language import format_script
+from watersmeet.queries import format_script
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from watersmeet.analyze import analyze
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.language import read_script
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.project import Project, open_project
+from watersmeet.queries import analyze, read_script
 
 PLAN = ".substrait"
 """What the files of Substrait plans end with."""

@@ -16,10 +16,13 @@ from watersmeet.explanation.topology import (
     topology_as_json,
     tree,
 )
+from watersmeet.families.asof.relation import AsofJoin
+from watersmeet.families.sync.relation import SyncJoin
+from watersmeet.families.window.relation import Pad, Window
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.facts import Fact, is_unnamed, padding_in_words, texts
 from watersmeet.plan.nodes import (
-    AsofJoin,
+    Clause,
     Item,
     Join,
     Lateral,
@@ -28,11 +31,9 @@ from watersmeet.plan.nodes import (
     Scan,
     Script,
     Star,
-    SyncJoin,
     Union,
     Values,
     View,
-    Window,
     Within,
 )
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
@@ -119,7 +120,7 @@ def _relation(relation: Relation, views: _Views) -> Block:
         case Union():
             heading = f"union AS {word(relation.alias)}"
             parts = (_scan(scan, views) for scan in relation.scans)
-            return _block("union", heading, (_window(relation.window),), *parts)
+            return _block("union", heading, (_window(relation.clause),), *parts)
         case Lateral():
             heading = f"LATERAL {expression_in_words(relation.array)} AS {word(relation.alias)}"
             return _block("lateral", heading, (), _relation(relation.input, views))
@@ -129,11 +130,13 @@ def _relation(relation: Relation, views: _Views) -> Block:
             heading, facts = f"{'LEFT ' if relation.kind == 'left' else ''}ASOF JOIN", _asof_facts(relation)
         case Join():
             heading, facts = f"{kind_in_words(relation.kind)} JOIN", _join_facts(relation)
+        case _:
+            raise AssertionError(f"{type(relation).__name__} is a relation that is not drawn")
     return _block("join", heading, facts, _relation(relation.left, views), _relation(relation.right, views))
 
 
 def _scan(scan: Scan, views: _Views) -> Block:
-    facts = (("watermark", [_mark(mark) for mark in scan.watermarks]), _window(scan.window))
+    facts = (("watermark", [_mark(mark) for mark in scan.watermarks]), _window(scan.clause))
     view = views.get(scan.source.lower())
     if view is None:
         renamed = "" if scan.alias == scan.source else f" AS {word(scan.alias)}"
@@ -156,7 +159,7 @@ def _block(kind: StepKind, heading: str, facts: tuple[Fact, ...], *inputs: Block
 
 
 def _join_facts(join: Join) -> tuple[Fact, ...]:
-    pads = [f"{pad.side} with {padding_in_words(pad.values)}" for pad in join.pads]
+    pads = [f"{pad.side} with {padding_in_words(pad.values)}" for pad in join.clauses if isinstance(pad, Pad)]
     named = [f"{join.operator} join, as the plan says"] if join.operator is not None else []
     return (*_on(join.on, join.using, join.within), ("pad", pads), ("operator", named))
 
@@ -179,8 +182,8 @@ def _on(on: Expr | None, using: tuple[str, ...], within: Within | None) -> tuple
     )
 
 
-def _window(window: Window | None) -> Fact:
-    if window is None:
+def _window(window: Clause | None) -> Fact:
+    if not isinstance(window, Window):
         return "window", []
     column = f" {expression_in_words(window.column)}" if window.column is not None else ""
     parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.language.format.script import format_script
 from watersmeet.language.reader.expression import read_expression
+from watersmeet.language.reader.grammar import Grammar
 from watersmeet.language.reader.statements import read_script
-from watersmeet.language.reader.windows import read_window
 
-__all__ = ["format_script", "read_expression", "read_script", "read_window"]
+__all__ = ["Grammar", "format_script", "read_expression", "read_script"]

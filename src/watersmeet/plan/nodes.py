@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
@@ -20,61 +21,79 @@ LEFT_ONLY: frozenset[JoinKind] = frozenset({"semi", "anti"})
 """The kinds whose result has no columns of the right side."""
 
 
-WindowKind = Literal["count", "time", "delta"]
-"""What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""
-
-LimitKind = Literal["age", "partitions", "rows"]
-"""What discards a whole partition: so long without an insertion, so many partitions, so many rows in the window."""
-
 Side = Literal["left", "right"]
 
 PRESERVED: Mapping[Side, tuple[JoinKind, ...]] = {"left": ("left", "full"), "right": ("right", "full")}
 """The kinds of join that show rows of a side though they stayed alone, padded or on an output of their own."""
 
+Clausal = tuple[str, Expr]
+"""An expression with the words of the clause that it stands in."""
+
+
+class Clause(ABC):
+    """What a family lets stand behind a source, or behind the condition of a join."""
+
+    span: Span
+
+    @property
+    @abstractmethod
+    def expressions(self) -> tuple[Clausal, ...]:
+        """The expressions in it, each with the words it stands behind."""
+
+
+class Relation(ABC):
+    """Whatever stands behind FROM as it was asked for: the small protocol that passes walk."""
+
+    span: Span
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """What it reads, from left to right."""
+        return ()
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same over other inputs, as many."""
+        assert not inputs
+        return self
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """The expressions of its own, each with the words it stands behind."""
+        return ()
+
 
 @dataclass(frozen=True)
-class PartitionLimit:
-    """``PARTITION AGE d``, ``PARTITION COUNT n`` or ``TUPLE COUNT n``: when partitions are discarded."""
-
-    kind: LimitKind
-    amount: Amount
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True)
-class Window:
-    """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: how long rows of a side stay.
-
-    ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition on its own.
-    """
-
-    kind: WindowKind
-    amount: Amount
-    column: Expr | None = None
-    partition_by: tuple[Expr, ...] = ()
-    limit: PartitionLimit | None = None
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True)
-class Scan:
+class Scan(Relation):
     """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration."""
 
     source: str
     alias: str
     span: Span = NOWHERE
-    window: Window | None = None
+    clause: Clause | None = None
     watermarks: tuple[Watermark, ...] = ()
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """Those of the clause behind it."""
+        return () if self.clause is None else self.clause.expressions
 
 
 @dataclass(frozen=True)
-class Union:
+class Union(Relation):
     """The rows of several sources under one alias: ``(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) u``."""
 
     scans: tuple[Scan, ...]
     alias: str
     span: Span = NOWHERE
-    window: Window | None = None
+    clause: Clause | None = None
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """Those of the clause behind it."""
+        return () if self.clause is None else self.clause.expressions
+
+
+Leaf = Scan | Union
 
 
 @dataclass(frozen=True)
@@ -90,21 +109,8 @@ Values = tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True)
-class Pad:
-    """``PAD side WITH (column value, ...) | ZEROS | NULLS``: what the columns of ``side`` show beside a row alone."""
-
-    side: Side
-    values: Literal["nulls", "zeros"] | Values
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True)
-class Join:
-    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side.
-
-    It is a window join if its sides have windows. ``operator``: the operator that a Substrait plan names, which is then
-    not chosen (FT-3).
-    """
+class AskedJoin(Relation):
+    """Two relations and the condition under which their rows meet. ``span``: from JOIN to the right side."""
 
     left: Relation
     right: Relation
@@ -113,47 +119,47 @@ class Join:
     using: tuple[str, ...] = ()
     within: Within | None = None
     span: Span = NOWHERE
-    pads: tuple[Pad, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """Left and right."""
+        return (self.left, self.right)
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same join of other sides."""
+        left, right = inputs
+        return replace(self, left=left, right=right)
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """The condition."""
+        return () if self.on is None else (("ON", self.on),)
+
+
+@dataclass(frozen=True)
+class Join(AskedJoin):
+    """``left [kind] JOIN right``: which family it is of follows from what its sides are.
+
+    ``clauses`` stand behind its condition. ``operator``: the operator that a Substrait plan names, which is then not
+    chosen (FT-3).
+    """
+
+    clauses: tuple[Clause, ...] = ()
     operator: Literal["merge"] | None = None
 
     @property
-    def is_windowed(self) -> bool:
-        """Whether one of its sides is a source with a window."""
-        return any(isinstance(side, Scan | Union) and side.window is not None for side in (self.left, self.right))
+    def is_plain(self) -> bool:
+        """Whether no source under it has a clause of a family behind it."""
+        return all(leaf.clause is None for leaf in leaves(self))
+
+    @property
+    def has_plain_sides(self) -> bool:
+        """Whether no side of it is itself a source with such a clause."""
+        return all(not isinstance(side, Leaf) or side.clause is None for side in self.inputs)
 
 
 @dataclass(frozen=True)
-class SyncJoin:
-    """``a SYNC JOIN b [SYNC JOIN c ...]``: rows of all ports that have the same event time."""
-
-    inputs: tuple[Scan | Union, ...]
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True)
-class AsofJoin:
-    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
-
-    - ``match``: the comparison of MATCH_CONDITION, or ``nearest(left time, right time)``
-    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which stands for ``match``
-    - ``within``: how far a version may be away
-    - ``defaults``: what the right columns show where there is no version
-    """
-
-    left: Relation
-    right: Scan | Union
-    kind: JoinKind
-    match: Expr | None = None
-    as_of: Expr | None = None
-    on: Expr | None = None
-    using: tuple[str, ...] = ()
-    within: Within | None = None
-    defaults: Values = ()
-    span: Span = NOWHERE
-
-
-@dataclass(frozen=True)
-class Lateral:
+class Lateral(Relation):
     """``input LATERAL array AS alias``: each row of the input once with every element of an array of its own.
 
     A row whose array is empty or NULL is not in the result.
@@ -164,8 +170,20 @@ class Lateral:
     alias: str
     span: Span = NOWHERE
 
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """The one whose rows it repeats."""
+        return (self.input,)
 
-Relation = Scan | Union | Join | SyncJoin | AsofJoin | Lateral
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same array of another input."""
+        (below,) = inputs
+        return replace(self, input=below)
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """The array."""
+        return (("LATERAL", self.array),)
 
 
 @dataclass(frozen=True)
@@ -279,23 +297,29 @@ def scans(relation: Relation) -> tuple[Scan, ...]:
 
 def laterals(relation: Relation) -> tuple[Lateral, ...]:
     """The laterals of a relation from left to right."""
-    if isinstance(relation, Lateral):
-        return (*laterals(relation.input), relation)
-    if isinstance(relation, Join | AsofJoin):
-        return laterals(relation.left) + laterals(relation.right)
-    return ()
+    own = (relation,) if isinstance(relation, Lateral) else ()
+    return tuple(lateral for side in relation.inputs for lateral in laterals(side)) + own
 
 
-def leaves(relation: Relation) -> tuple[Scan | Union, ...]:
-    """Whatever has an alias in a relation, from left to right.
+def leaves(relation: Relation) -> tuple[Leaf, ...]:
+    """Whatever is read under an alias in a relation, from left to right.
 
     >>> [leaf.alias for leaf in leaves(Join(Scan("a", "a"), Union((Scan("b", "b"), Scan("c", "c")), "u"), "inner"))]
     ['a', 'u']
     """
-    if isinstance(relation, SyncJoin):
-        return relation.inputs
-    if isinstance(relation, Lateral):
-        return leaves(relation.input)
-    if isinstance(relation, Join | AsofJoin):
-        return leaves(relation.left) + leaves(relation.right)
-    return (relation,)
+    if isinstance(relation, Leaf):
+        return (relation,)
+    return tuple(leaf for side in relation.inputs for leaf in leaves(side))
+
+
+def aliases(relation: Relation) -> tuple[str, ...]:
+    """Whatever has an alias in a relation, from left to right."""
+    own = (relation.alias,) if isinstance(relation, Scan | Union | Lateral) else ()
+    return tuple(alias for side in relation.inputs for alias in aliases(side)) + own
+
+
+def every(relation: Relation) -> Iterator[Relation]:
+    """A relation and all that is inside it, from the inside out."""
+    for side in relation.inputs:
+        yield from every(side)
+    yield relation

@@ -270,6 +270,25 @@ class AnalyzedJoin(AnalyzedRelation):
         """Whether the event times of a side are event times of the result."""
         return True
 
+    def reads_static(self, port: int) -> bool:
+        """Whether that side may be a table that never changes."""
+        return False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether what it keeps is bounded by what is known of it."""
+        return True
+
+    @property
+    def has_late_rows(self) -> bool:
+        """Whether rows can come too late for it."""
+        return True
+
+    @property
+    def untimed(self) -> tuple[AnalyzedRelation, ...]:
+        """The sides that show their times and that it needs no time of, so that nobody has asked them for one."""
+        return ()
+
 
 @dataclass(frozen=True)
 class ConditionalJoin(AnalyzedJoin):
@@ -338,6 +357,18 @@ class ConditionalJoin(AnalyzedJoin):
         return port == 0 or self.kind not in LEFT_ONLY
 
 
+@dataclass(frozen=True)
+class UnboundJoin(ConditionalJoin):
+    """A join that is refused; whatever else is wrong with its condition is still found."""
+
+    family: ClassVar[str] = ""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Never."""
+        return False
+
+
 GROUP = "#group"
 """The source of what a grouping gives: a reference to it has this as its ``source``."""
 
@@ -378,7 +409,7 @@ class AnalyzedQuery:
     """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
 
     ``late_into`` is the sink of the rows that came too late, ``unmatched_into`` are those of the left and the right
-    rows that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, one for each, or none. Without INSERT
+    rows that stayed alone, and ``ports_into`` those of each port's own rows, one for each, or none. Without INSERT
     INTO, the names in ``unmatched_into`` need not be declared: they name outputs of whoever runs the query.
 
     ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
@@ -419,6 +450,14 @@ def laterals(relation: AnalyzedRelation) -> tuple[AnalyzedLateral, ...]:
         return ()
     own = (relation,) if isinstance(relation, AnalyzedLateral) else ()
     return tuple(lateral for side in relation.inputs for lateral in laterals(side)) + own
+
+
+def joins(relation: AnalyzedRelation) -> tuple[AnalyzedJoin, ...]:
+    """The joins of a relation from the inside out, without those inside its views."""
+    if isinstance(relation, AnalyzedView):
+        return ()
+    own = (relation,) if isinstance(relation, AnalyzedJoin) else ()
+    return tuple(join for side in relation.inputs for join in joins(side)) + own
 
 
 def views(relation: AnalyzedRelation) -> tuple[AnalyzedView, ...]:

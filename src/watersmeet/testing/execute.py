@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.joins.core.changes import WEIGHT, consolidated
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
-from watersmeet.language import read_script
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
+from watersmeet.queries import analyze, read_script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table

@@ -5,11 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from watersmeet.plan.nodes import Values
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import AskedJoin, Clausal, Values
 from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding, TimeColumn
 
 Direction = Literal["backward", "forward", "nearest"]
 """Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
+
+
+@dataclass(frozen=True)
+class AsofJoin(AskedJoin):
+    """``left [LEFT] ASOF JOIN right``: each left row with the version of the right side that its time asks for.
+
+    - ``within``: how far a version may be away
+    - ``match``: the comparison of MATCH_CONDITION, or ``nearest(left time, right time)``
+    - ``as_of``: the time of FOR SYSTEM_TIME AS OF, which stands for ``match``
+    - ``defaults``: what the right columns show where there is no version
+    """
+
+    match: Expr | None = None
+    as_of: Expr | None = None
+    defaults: Values = ()
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """The condition, and the time that is asked for."""
+        asked = (("MATCH_CONDITION", self.match), ("AS OF", self.as_of))
+        return (*((words, expr) for words, expr in asked if expr is not None), *super().expressions)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,11 @@ class AnalyzedTableJoin(ConditionalJoin):
         """A table."""
         return "table"
 
+    @property
+    def has_late_rows(self) -> bool:
+        """Never: a table is taken as it is."""
+        return False
+
     def shows_times(self, port: int) -> bool:
         """Never: rows of a table have no time."""
         return False

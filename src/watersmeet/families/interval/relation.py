@@ -18,3 +18,9 @@ class AnalyzedIntervalJoin(ConditionalJoin):
     family: ClassVar[str] = "interval"
 
     bounds: tuple[TimeBound, ...] = ()
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is a bound in each direction."""
+        bounded = {bound.column.alias for bound in self.bounds}
+        return all(bounded.intersection(side.aliases) for side in self.inputs)

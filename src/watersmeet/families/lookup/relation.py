@@ -47,6 +47,20 @@ class AnalyzedLookupJoin(ConditionalJoin):
         """Whether the table never changes, so that Spark looks rows up by itself."""
         return isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
 
+    @property
+    def has_late_rows(self) -> bool:
+        """Never: a table is taken as it is when a row comes."""
+        return False
+
+    @property
+    def untimed(self) -> tuple[AnalyzedRelation, ...]:
+        """The stream."""
+        return (self.stream,)
+
+    def reads_static(self, port: int) -> bool:
+        """The table may be one."""
+        return self.inputs[port] is self.looked_up
+
     def shows_times(self, port: int) -> bool:
         """Those of the stream; a table's rows have none."""
         return self.inputs[port] is self.stream

@@ -7,10 +7,28 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, cast
 
 from watersmeet.catalog import NOWHERE, Span
+from watersmeet.plan.nodes import Leaf, Relation
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 
 Disorder = Literal["drop", "error"]
 """What becomes of a row of a SYNC JOIN that is not later than those before it: dropped and counted, or an error."""
+
+
+@dataclass(frozen=True)
+class SyncJoin(Relation):
+    """``a SYNC JOIN b [SYNC JOIN c ...]``: rows of all ports that have the same event time."""
+
+    ports: tuple[Leaf, ...]
+    span: Span = NOWHERE
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        """Its ports."""
+        return self.ports
+
+    def with_inputs(self, inputs: Sequence[Relation]) -> Self:
+        """The same join of other ports."""
+        return replace(self, ports=cast("tuple[Leaf, ...]", tuple(inputs)))
 
 
 @dataclass(frozen=True)

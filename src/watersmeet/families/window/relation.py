@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, TypeGuard
 
-from watersmeet.catalog import Field, Source
+from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LimitKind, WindowKind
+from watersmeet.plan.nodes import Clausal, Clause, Join, Relation, Scan, Side, Union, Values, leaves
 from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding
+
+WindowKind = Literal["count", "time", "delta"]
+"""What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""
+
+LimitKind = Literal["age", "partitions", "rows"]
+"""What discards a whole partition: so long without an insertion, so many partitions, so many rows in the window."""
 
 PUNCTUATION = "#window"
 """The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.
@@ -16,6 +23,59 @@ PUNCTUATION = "#window"
 A reference to one of them has this as its ``source``, so that its column is called ``#window._trigger``. They are no
 columns of either side: no filter on them moves before the join, and ``*`` leaves them out.
 """
+
+
+@dataclass(frozen=True)
+class PartitionLimit:
+    """``PARTITION AGE d``, ``PARTITION COUNT n`` or ``TUPLE COUNT n``: when partitions are discarded."""
+
+    kind: LimitKind
+    amount: Amount
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
+class Window(Clause):
+    """``WINDOW (COUNT n | TIME d | DELTA column n [PARTITION BY ...] [limit])``: how long rows of a side stay.
+
+    ``column`` is what DELTA measures. With ``partition_by`` the window applies to each partition on its own.
+    """
+
+    kind: WindowKind
+    amount: Amount
+    column: Expr | None = None
+    partition_by: tuple[Expr, ...] = ()
+    limit: PartitionLimit | None = None
+    span: Span = NOWHERE
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """What tells partitions apart."""
+        return tuple(("PARTITION BY", expr) for expr in self.partition_by)
+
+    @property
+    def named(self) -> tuple[Expr, ...]:
+        """All in it that names columns."""
+        return self.partition_by if self.column is None else (self.column, *self.partition_by)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Window:
+        """The window with its expressions changed."""
+        column = None if self.column is None else change(self.column)
+        return replace(self, column=column, partition_by=tuple(change(expr) for expr in self.partition_by))
+
+
+@dataclass(frozen=True)
+class Pad(Clause):
+    """``PAD side WITH (column value, ...) | ZEROS | NULLS``: what the columns of ``side`` show beside a row alone."""
+
+    side: Side
+    values: Literal["nulls", "zeros"] | Values
+    span: Span = NOWHERE
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """Nothing but constants."""
+        return ()
 
 
 @dataclass(frozen=True)
@@ -118,3 +178,18 @@ def punctuation(left: Source) -> tuple[Field, ...]:
     column = left.field(left.order) if left.order is not None else None
     at = "BIGINT" if column is None else column.type
     return (Field("_trigger", f"STRUCT<side: STRING, at: {at}>"), Field("_seq", "BIGINT"), Field("_last", "BOOLEAN"))
+
+
+def window_of(side: Relation) -> Window | None:
+    """The window of a side; None if it has none, or is no source."""
+    return side.clause if isinstance(side, Scan | Union) and isinstance(side.clause, Window) else None
+
+
+def is_windowed(relation: Relation) -> TypeGuard[Join]:
+    """Whether a relation is a join of which one side is a source with a window."""
+    return isinstance(relation, Join) and any(window_of(side) is not None for side in relation.inputs)
+
+
+def windows_in(relation: Relation) -> tuple[Window, ...]:
+    """All windows in a relation, from left to right."""
+    return tuple(window for leaf in leaves(relation) if (window := window_of(leaf)) is not None)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from watersmeet.language.format.comments import Comment, Gap, gaps_of
 from watersmeet.language.format.layout import Layout
+from watersmeet.language.reader.grammar import Grammar
 from watersmeet.language.reader.statements import read_statements
 from watersmeet.language.reader.tokens import Token
 
@@ -21,24 +22,27 @@ WIDTH = 100
 
 _INDENT = "  "
 _SPACED = frozenset({
-    "AND", "AS", "BY", "DEFAULT", "FROM", "IN", "JOIN", "KEY", "MATCH_CONDITION", "NOT", "ON", "OPTIONS", "OR",
-    "SELECT", "STREAM", "USING", "WHEN", "WHERE", "WINDOW", "WITH",
+    "AND", "AS", "BY", "FROM", "IN", "JOIN", "KEY", "NOT", "ON", "OPTIONS", "OR",
+    "SELECT", "STREAM", "USING", "WHEN", "WHERE", "WITH",
 })  # fmt: skip
 """Keywords with a space before the bracket that follows; the others are followed by it as functions are."""
 
 
-def format_script(text: str, name: str = "<sql>") -> str:
+def format_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()) -> str:
     """The text in canonical layout; refuses what cannot be read.
+
+    ``grammars`` are what the families add to the language.
 
     >>> print(format_script("select a,b from s where a>1 -- large"), end="")
     SELECT a, b
     FROM s
     WHERE a > 1;  -- large
     """
-    _, cursor = read_statements(text, name)
+    _, cursor = read_statements(text, name, grammars)
     tokens, layout = cursor.tokens, cursor.layout
     passed = frozenset(i for i, token in enumerate(tokens) if token.word in (",", ";"))
-    source = _Source(text, tokens, layout, gaps_of(text, tokens, passed - layout.exact))
+    spaced = _SPACED.union(*(grammar.spaced for grammar in grammars))
+    source = _Source(text, tokens, layout, gaps_of(text, tokens, passed - layout.exact), spaced)
     written = _Written()
     for first, end in layout.statements:
         lines = _Lines(source, tuple(i for i in range(first, end) if i not in layout.needless)).broken()
@@ -57,6 +61,7 @@ class _Source:
     tokens: tuple[Token, ...]
     layout: Layout
     gaps: dict[int, Gap]
+    spaced: frozenset[str]
 
     def word(self, i: int) -> str:
         """A token as it is written."""
@@ -75,7 +80,7 @@ class _Source:
             return ""  # a shift is written with two or three symbols
         if left.word == "," or before in layout.operators or i in layout.operators:
             return " "
-        if right.word == "(" and before in layout.keywords and left.word in _SPACED:
+        if right.word == "(" and before in layout.keywords and left.word in self.spaced:
             is_stream = left.word == "STREAM" and touching
             return "" if is_stream else " "
         return "" if touching else " "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from watersmeet.language.reader.amounts import starts_amount
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.unsupported import refused_clause
-from watersmeet.language.reader.windows import at_pad
 from watersmeet.plan.nodes import JoinKind
+
+LATE = ("LATE", "INTO")
 
 KINDS: dict[tuple[str, ...], JoinKind] = {
     ("JOIN",): "inner",
@@ -23,35 +26,26 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
     ("LEFT", "ANTI", "JOIN"): "anti",
     ("ANTI", "JOIN"): "anti",
 }
-ASOF_KINDS: dict[tuple[str, ...], JoinKind] = {
-    ("ASOF", "JOIN"): "inner",
-    ("INNER", "ASOF", "JOIN"): "inner",
-    ("ASOF", "INNER", "JOIN"): "inner",
-    ("LEFT", "ASOF", "JOIN"): "left",
-    ("LEFT", "OUTER", "ASOF", "JOIN"): "left",
-    ("ASOF", "LEFT", "JOIN"): "left",
-    ("RIGHT", "ASOF", "JOIN"): "right",
-    ("ASOF", "RIGHT", "JOIN"): "right",
-    ("FULL", "ASOF", "JOIN"): "full",
-    ("ASOF", "FULL", "JOIN"): "full",
-}
 
-_CLAUSES = (
-    ("SYNC", "JOIN"), ("USING", "("), ("WINDOW", "("), ("FOR", "SYSTEM_TIME"), ("MATCH_CONDITION",),
-    ("DEFAULT", "("), ("LATE", "INTO"), ("PORTS", "INTO"), ("UNMATCHED", "LEFT", "INTO"),
-    ("UNMATCHED", "RIGHT", "INTO"), ("GROUP", "BY"), ("STORE", "KEY", "AS"), ("STORE", "VALUE", "AS"),
-)  # fmt: skip
+_CLAUSES = (("USING", "("), LATE, ("GROUP", "BY"), ("STORE", "KEY", "AS"), ("STORE", "VALUE", "AS"))
 
 
 def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or refused_clause(cursor) or at_pad(cursor):
+    if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or refused_clause(cursor):
         return True
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True
-    if join_words(cursor, KINDS) or join_words(cursor, ASOF_KINDS) or any(cursor.at(*words) for words in _CLAUSES):
+    if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _CLAUSES) or _at_clause_of_family(cursor):
         return True
     return (cursor.at("WITHIN") and starts_amount(cursor, 1)) or at_watermark(cursor) or at_lateral(cursor)
+
+
+def _at_clause_of_family(cursor: Cursor) -> bool:
+    return any(
+        grammar.at_clause(cursor) or any(cursor.at(*words) for words in (*grammar.joins, *grammar.outputs))
+        for grammar in cursor.grammars
+    )
 
 
 def at_watermark(cursor: Cursor) -> bool:
@@ -69,7 +63,7 @@ def at_lateral(cursor: Cursor) -> bool:
     return not is_alias
 
 
-def join_words(cursor: Cursor, kinds: dict[tuple[str, ...], JoinKind]) -> tuple[str, ...]:
+def join_words(cursor: Cursor, kinds: Mapping[tuple[str, ...], JoinKind]) -> tuple[str, ...]:
     """The words of the join that begins here, if it is one of these kinds."""
     return next((words for words in kinds if cursor.at(*words)), ())
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
 from watersmeet.language.format.layout import Layout
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.nodes import Query, View
+
+if TYPE_CHECKING:
+    from watersmeet.language.reader.grammar import Grammar
 
 SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
 
@@ -17,14 +21,23 @@ class Cursor:
     """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it.
 
     ``nesting`` counts the brackets around the query that is being read, ``views`` holds the subqueries found so far in
-    each of the queries around the cursor, and ``layout`` is what a formatter wants to know of the text.
+    each of the queries around the cursor, and ``layout`` is what a formatter wants to know of the text. ``grammars``:
+    what the families add to the language.
     """
 
-    def __init__(self, name: str, text: str, tokens: tuple[Token, ...], offset: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        tokens: tuple[Token, ...],
+        offset: int = 0,
+        grammars: tuple[Grammar, ...] = (),
+    ) -> None:
         self.name = name
         self.text = text
         self.tokens = tokens
         self.offset = offset
+        self.grammars = grammars
         self.position = 0
         self.refusals: list[Refusal] = []
         self.nesting = 0

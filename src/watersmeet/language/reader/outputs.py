@@ -1,7 +1,6 @@
 """What stands at the end of a query: further outputs, and how the result is stored.
 
-The further outputs are ``LATE INTO sink``, ``UNMATCHED LEFT INTO sink``, ``UNMATCHED RIGHT INTO sink`` and ``PORTS INTO
-sink, ...``, in any order.
+The further outputs are ``LATE INTO sink`` and those of the families, in any order.
 """
 
 from __future__ import annotations

@@ -8,13 +8,17 @@ from watersmeet.language.reader.clauses import at_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
-from watersmeet.language.reader.relations import CLAUSE_WORDS, read_relation
+from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.subqueries import close_query
 from watersmeet.language.reader.unsupported import refused_clause
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Star, View
 
 _RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
+CLAUSE_WORDS = (
+    "JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI", "WITHIN", "ON", "USING", "LATERAL", "WHERE",
+    "GROUP", "LATE", "STORE", "WATERMARK",
+)  # fmt: skip
 _ITEM_HINT = "write `SELECT STREAM a.id, b.name FROM ...`, for example."
 _INSERT_HINT = "write `INSERT INTO sink SELECT STREAM ...`."
 _WITH_HINT = "write `WITH recent AS (SELECT STREAM * FROM orders)`, for example."
@@ -179,12 +183,11 @@ def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by:
     refused = refused_clause(cursor)
     if refused:
         return refused
-    if cursor.at_any({"WITHIN", "MATCH_CONDITION", "DEFAULT", "PAD"}):
-        return cursor.failure(end, f"write {cursor.peek().word} behind JOIN, before WHERE.")
-    if cursor.at("WINDOW", "("):
-        return cursor.failure(end, "write WINDOW behind the name of a source.")
-    if cursor.at("FOR", "SYSTEM_TIME"):
-        return cursor.failure(end, "write FOR SYSTEM_TIME AS OF behind the source that JOIN names.")
+    if cursor.at_any({"WITHIN"}):
+        return cursor.failure(end, "write WITHIN behind JOIN, before WHERE.")
+    for grammar in cursor.grammars:
+        if (misplaced := grammar.misplaced(cursor, end)) is not None:
+            return misplaced
     if cursor.at_any({"ON", "USING"}) and isinstance(relation, Lateral):
         return cursor.failure("JOIN, WHERE or " + end, f"write {cursor.peek().word} before LATERAL.")
     if cursor.at_any({"ON", "USING"}):
@@ -195,12 +198,13 @@ def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by:
         return cursor.misspelt(("BY",), "BY", "write `GROUP BY a.id`, for example.")
     if cursor.previous.word == "WITHIN":
         return cursor.failure("a duration", "write `WITHIN 5s`, `WITHIN 10 MINUTES` or `WITHIN INTERVAL '1' HOUR`.")
+    words = (*CLAUSE_WORDS, *(word for grammar in cursor.grammars for word in grammar.words))
     if cursor.at_any({"WHERE", "GROUP", "LATERAL", "JOIN"}) and (group_by or where is not None):
         return cursor.failure(end, "the order is FROM, JOIN, LATERAL, WHERE, GROUP BY.")
     if group_by:
-        return cursor.misspelt(CLAUSE_WORDS, f"`,` or {end}", closing)
+        return cursor.misspelt(words, f"`,` or {end}", closing)
     if where is not None:
         return cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS", "GROUP"), f"AND, OR, GROUP BY or {end}", closing)
     bare = isinstance(relation, Join) and relation.on is None and not relation.using
     expected = f"ON, WITHIN, JOIN, WHERE or {end}" if bare else f"JOIN, WHERE or {end}"
-    return cursor.misspelt(CLAUSE_WORDS, expected, closing)
+    return cursor.misspelt(words, expected, closing)

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.amounts import read_amount
-from watersmeet.language.reader.clauses import ASOF_KINDS, KINDS, at_lateral, join_words, read_alias
+from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.sources import read_leaf
 from watersmeet.language.reader.subqueries import ReadQuery
 from watersmeet.language.reader.unsupported import refused_clause
-from watersmeet.language.reader.windows import at_pad, read_pads, read_values
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import AsofJoin, Join, JoinKind, Lateral, Relation, Scan, SyncJoin, Union, Values, Within
-
-JOIN_WORDS = ("JOIN", "LEFT", "RIGHT", "FULL", "INNER", "OUTER", "SEMI", "ANTI", "SYNC", "ASOF")
-CLAUSE_WORDS = (
-    *JOIN_WORDS, "WITHIN", "ON", "USING", "WINDOW", "PAD", "LATERAL", "WHERE", "GROUP", "LATE", "UNMATCHED", "PORTS",
-    "STORE", "WATERMARK",
-)  # fmt: skip
+from watersmeet.plan.nodes import Join, Lateral, Relation, Within
 
 
 def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
@@ -30,22 +20,26 @@ def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
     ``read_query`` reads the queries inside its brackets.
     """
     relation: Relation = read_leaf(cursor, read_query)
-    while True:
-        cursor.begin_line()
-        if cursor.at("SYNC", "JOIN"):
-            relation = _read_sync(cursor, relation, read_query)
-        elif words := join_words(cursor, ASOF_KINDS):
-            relation = _read_asof(cursor, relation, words, read_query)
-        elif words := join_words(cursor, KINDS):
-            relation = _read_join(cursor, relation, words, read_query)
-        elif at_lateral(cursor):
-            relation = _read_lateral(cursor, relation)
-        else:
-            cursor.layout.lines.discard(cursor.position)
-            break
+    while (further := _read_further(cursor, relation, read_query)) is not None:
+        relation = further
     if cursor.at(","):
         raise cursor.unsupported("A list of sources", "write `a JOIN b ON ...` in place of `a, b`.")
     return relation
+
+
+def _read_further(cursor: Cursor, left: Relation, read_query: ReadQuery) -> Relation | None:
+    """What follows a relation and has it as its left side; None if nothing does."""
+    first = cursor.position
+    cursor.begin_line()
+    for grammar in cursor.grammars:
+        if words := join_words(cursor, grammar.joins):
+            return grammar.read_join(cursor, left, words, lambda: read_leaf(cursor, read_query))
+    if words := join_words(cursor, KINDS):
+        return _read_join(cursor, left, words, read_query)
+    if at_lateral(cursor):
+        return _read_lateral(cursor, left)
+    cursor.layout.lines.discard(first)
+    return None
 
 
 def _read_lateral(cursor: Cursor, input: Relation) -> Lateral:
@@ -60,119 +54,30 @@ def _read_lateral(cursor: Cursor, input: Relation) -> Lateral:
     return Lateral(input, array, alias, cursor.span_from(first))
 
 
-def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_query: ReadQuery) -> Join | AsofJoin:
+def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_query: ReadQuery) -> Relation:
     first = cursor.position
     cursor.skip(len(words))
     right = read_leaf(cursor, read_query)
-    if cursor.at("FOR", "SYSTEM_TIME"):
-        return _read_as_of(cursor, left, right, KINDS[words], first)
+    for grammar in cursor.grammars:
+        if (instead := grammar.read_instead(cursor, left, right, KINDS[words], first)) is not None:
+            return instead
     span = cursor.span_from(first)
     refused = None if cursor.at_query_end else refused_clause(cursor)
     if refused:
         raise refused
-    within = _read_within(cursor, None)
-    on, using = _read_condition(cursor)
-    within = _read_within(cursor, within)
+    within = read_within(cursor, None)
+    on, using = read_condition(cursor)
+    within = read_within(cursor, within)
     if on is None and not using:
-        on, using = _read_condition(cursor)
+        on, using = read_condition(cursor)
     if cursor.at_any({"ON", "USING"}):
         raise cursor.failure("one condition", "join conditions with AND in a single ON.")
-    if cursor.at("MATCH_CONDITION", "("):
-        raise cursor.failure("ON, WITHIN or WHERE", "write ASOF JOIN in place of JOIN: MATCH_CONDITION belongs to it.")
-    return Join(left, right, KINDS[words], on, using, within, span, read_pads(cursor))
+    clauses = tuple(clause for grammar in cursor.grammars for clause in grammar.read_behind_join(cursor))
+    return Join(left, right, KINDS[words], on, using, within, span, clauses)
 
 
-def _read_sync(cursor: Cursor, left: Relation, read_query: ReadQuery) -> SyncJoin:
-    if not isinstance(left, Scan | Union):
-        what = "LATERAL" if isinstance(left, Lateral) else "another join"
-        raise cursor.unsupported(f"SYNC JOIN behind {what}", "write the SYNC JOIN first, then the others.", 2)
-    first, inputs = cursor.position, [left]
-    while cursor.at("SYNC", "JOIN"):
-        cursor.begin_line()
-        cursor.skip(2)
-        inputs.append(read_leaf(cursor, read_query))
-    span = cursor.span_from(first)
-    if cursor.at_any({"ON", "USING", "WITHIN"}) or at_pad(cursor):
-        hint = "leave it out: rows meet at equal times. Write a further condition in WHERE."
-        raise cursor.unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
-    return SyncJoin(tuple(inputs), span)
-
-
-def _read_asof(cursor: Cursor, left: Relation, words: tuple[str, ...], read_query: ReadQuery) -> AsofJoin:
-    first = cursor.position
-    cursor.skip(len(words))
-    right = read_leaf(cursor, read_query)
-    if cursor.at("FOR", "SYSTEM_TIME"):
-        raise cursor.failure("MATCH_CONDITION", "write JOIN in place of ASOF JOIN, or MATCH_CONDITION in its place.")
-    clauses = _read_clauses(cursor, _Clauses(span=cursor.span_from(first)))
-    return _asof(left, right, ASOF_KINDS[words], clauses)
-
-
-def _read_as_of(cursor: Cursor, left: Relation, right: Scan | Union, kind: JoinKind, first: int) -> AsofJoin:
-    """``FOR SYSTEM_TIME AS OF time``, behind which the alias may stand as well."""
-    cursor.skip(2)
-    hint = "write `JOIN rates FOR SYSTEM_TIME AS OF orders.t ON ...`, for example."
-    cursor.expect("AS", hint)
-    cursor.expect("OF", hint)
-    as_of = read_or(cursor)
-    alias = read_alias(cursor)
-    right = right if alias is None else replace(right, alias=alias)
-    clauses = _read_clauses(cursor, _Clauses(as_of=as_of, span=cursor.span_from(first)))
-    return _asof(left, right, kind, clauses)
-
-
-@dataclass
-class _Clauses:
-    """What has been read behind the right side of an as-of join."""
-
-    span: Span
-    match: Expr | None = None
-    as_of: Expr | None = None
-    on: Expr | None = None
-    using: tuple[str, ...] = ()
-    within: Within | None = None
-    defaults: Values = ()
-
-
-def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
-    """MATCH_CONDITION, ON or USING, WITHIN and DEFAULT, in any order, each at most once."""
-    hint = "write `DEFAULT (rate 1, name '')`, for example."
-    while True:
-        if cursor.at("MATCH_CONDITION") and read.match is None and read.as_of is None:
-            cursor.may_break()
-            cursor.skip(1)
-            read.match = _read_match(cursor)
-        elif cursor.at_any({"ON", "USING"}) and read.on is None and not read.using:
-            read.on, read.using = _read_condition(cursor)
-        elif cursor.at("WITHIN"):
-            read.within = _read_within(cursor, read.within)
-        elif cursor.at("DEFAULT", "(") and not read.defaults:
-            cursor.may_break()
-            cursor.skip(1)
-            read.defaults = read_values(cursor, hint)
-        elif cursor.at("MATCH_CONDITION") or cursor.at_any({"ON", "USING"}) or cursor.at("DEFAULT", "("):
-            raise cursor.failure("each clause once", f"write {cursor.peek().word} once for a join, or leave it out.")
-        elif at_pad(cursor):
-            raise cursor.unsupported("PAD of an as-of join", hint.replace("write", "write PAD as"))
-        else:
-            return read
-
-
-def _read_match(cursor: Cursor) -> Expr:
-    hint = "write `MATCH_CONDITION (a.t >= b.t)`, for example."
-    cursor.expect("(", hint)
-    match = read_or(cursor)
-    cursor.expect(")", hint)
-    return match
-
-
-def _asof(left: Relation, right: Scan | Union, kind: JoinKind, read: _Clauses) -> AsofJoin:
-    return AsofJoin(
-        left, right, kind, read.match, read.as_of, read.on, read.using, read.within, read.defaults, read.span
-    )
-
-
-def _read_within(cursor: Cursor, before: Within | None) -> Within | None:
+def read_within(cursor: Cursor, before: Within | None) -> Within | None:
+    """``WITHIN d`` if it comes next, else the one from ``before``."""
     first = cursor.position
     if not cursor.at("WITHIN"):
         return before
@@ -189,7 +94,8 @@ def _second_within(cursor: Cursor) -> WatersmeetError:
     return cursor.failure("one WITHIN", "write WITHIN once, before or after ON.")
 
 
-def _read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
+def read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
+    """``ON condition`` or ``USING (column, ...)``, if one comes next."""
     if cursor.at_any({"ON", "USING"}):
         cursor.may_break()
     if cursor.take("ON"):

@@ -1,4 +1,4 @@
-"""Sources behind FROM and JOIN: streams, tables, views, subqueries and unions, each with its alias and its window."""
+"""Sources behind FROM and JOIN: streams, tables, views, subqueries and unions, each with its alias and its clause."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from watersmeet.language.reader.amounts import read_amount
 from watersmeet.language.reader.clauses import at_clause, at_watermark, read_alias
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.subqueries import ReadQuery, read_bracket
-from watersmeet.language.reader.windows import take_window
-from watersmeet.plan.nodes import Scan, Union
+from watersmeet.plan.nodes import Clause, Scan, Union
 
 _UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
 _DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
@@ -30,10 +29,10 @@ class _Named:
 def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     """A source, or several of them made one."""
     named = _read_named(cursor, read_query)
-    window = take_window(cursor)
+    clause = _read_clause(cursor, None)
     named = _read_watermarks(cursor, named)
     alias = read_alias(cursor)
-    window = take_window(cursor, window)
+    clause = _read_clause(cursor, clause)
     named = _read_watermarks(cursor, named)
     if alias is None and named.name is None:
         what = "the union" if len(named.scans) > 1 else "the subquery"
@@ -42,8 +41,15 @@ def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
     alias = alias or named.name or ""
     first, *others = named.scans
     if others:
-        return Union(named.scans, alias, named.span, window)
-    return replace(first, alias=alias, window=window, span=named.span)
+        return Union(named.scans, alias, named.span, clause)
+    return replace(first, alias=alias, clause=clause, span=named.span)
+
+
+def _read_clause(cursor: Cursor, before: Clause | None) -> Clause | None:
+    """A clause of a family if one comes next, else the one from ``before``."""
+    for grammar in cursor.grammars:
+        before = grammar.read_behind_source(cursor, before)
+    return before
 
 
 def _read_named(cursor: Cursor, read_query: ReadQuery) -> _Named:

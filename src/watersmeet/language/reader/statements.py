@@ -7,6 +7,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.declarations import Stream, read_sink, read_stream, read_table
 from watersmeet.language.reader.expression import too_deep
+from watersmeet.language.reader.grammar import Grammar
 from watersmeet.language.reader.queries import at_with, read_query, read_with
 from watersmeet.language.reader.tokens import Token, tokenize
 from watersmeet.language.reader.unsupported import refused_statement
@@ -19,14 +20,16 @@ _STATEMENT_WORDS = ("CREATE", "INSERT", "SELECT", "SET", "WITH")
 _OBJECT_WORDS = ("STREAM", "SINK", "TABLE", "VIEW")
 
 
-def read_script(text: str, name: str = "<sql>") -> Script:
+def read_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()) -> Script:
     """The statements of a text. All that cannot be read is refused together.
+
+    ``grammars`` are what the families add to the language.
 
     >>> script = read_script("CREATE STREAM s (id BIGINT); SELECT STREAM id FROM s;")
     >>> script.sources[0].name, script.queries[0].relation.source
     ('s', 's')
     """
-    statements, _ = read_statements(text, name)
+    statements, _ = read_statements(text, name, grammars)
     streams = [s for s in statements if isinstance(s, Stream)]
     return Script(
         name,
@@ -40,10 +43,10 @@ def read_script(text: str, name: str = "<sql>") -> Script:
     )
 
 
-def read_statements(text: str, name: str) -> tuple[list[Statement], Cursor]:
+def read_statements(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list[Statement], Cursor]:
     """The statements of a text, and the cursor that has read them."""
     tokens, refusals = _tokens(text, name)
-    cursor = Cursor(name, text, tokens)
+    cursor = Cursor(name, text, tokens, grammars=grammars)
     statements: list[Statement] = []
     while cursor.peek().kind != "end":
         if cursor.take(";"):

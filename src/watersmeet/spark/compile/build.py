@@ -10,7 +10,6 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.core.condition import Condition, is_supported
@@ -26,6 +25,7 @@ from watersmeet.plan.relation import (
     ConditionalJoin,
     views,
 )
+from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.types import SparkTypes
 from watersmeet.spark.run.starts import Told, token_of, told_of, watch

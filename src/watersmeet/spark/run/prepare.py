@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.analyze import analyze
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import known_formats, sink_format
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import LateRows, scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
+from watersmeet.queries import analyze
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import PORT_SHOWN

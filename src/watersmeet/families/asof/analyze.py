@@ -4,25 +4,71 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from watersmeet.analyze.assume_watermarks import family_named, only_time, watermarked
 from watersmeet.analyze.comparison import compare
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
-from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
+from watersmeet.analyze.meaning import is_resolved, misses, resolved
+from watersmeet.analyze.named_condition import TRUE, Named, named_condition
+from watersmeet.analyze.scope import Scope
 from watersmeet.analyze.time_units import check_families, check_within
-from watersmeet.analyze.unbounded import unmarked, watermark_hint
 from watersmeet.analyze.values import check_values, declared_values
+from watersmeet.analyze.watermark_hints import unmarked, watermark_hint
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.errors import Refusal
-from watersmeet.families.asof.relation import AnalyzedAsofJoin, Direction
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin, Direction
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
-from watersmeet.plan.nodes import AsofJoin, JoinKind
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, scans
+from watersmeet.plan.nodes import JoinKind, Relation, ResultKind
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, UnboundJoin, scans
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 _NEAREST = re.compile(r"nearest\s*\(\s*\?\s*,\s*\?\s*\)", re.IGNORECASE)
+
+
+class AsofAnalysis(FamilyAnalysis):
+    """What is asked for with ASOF JOIN, or with FOR SYSTEM_TIME AS OF."""
+
+    family = AnalyzedAsofJoin.family
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        """By its own words."""
+        return isinstance(join, AsofJoin)
+
+    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+        """The condition, and the time that is asked for."""
+        assert isinstance(join, AsofJoin)
+        left, right = scopes
+        both = left.beside(right)
+        asked = [expr for expr in (join.match, join.as_of) if expr is not None]
+        missing = [miss for expr in asked for miss in misses(draft.script, expr, both)]
+        match = None if join.match is None else resolved(join.match, both)
+        as_of = None if join.as_of is None else resolved(join.as_of, both)
+        named, scope, more = named_condition(draft, replace(join, match=match, as_of=as_of), left, right, TRUE)
+        return named, scope, [*missing, *more]
+
+    def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        """The times that a match condition compares; of FOR SYSTEM_TIME, the only time of the versions."""
+        assert isinstance(join, AsofJoin)
+        asked = join.match if join.as_of is None else join.as_of
+        for ref in asked.references if asked is not None and is_resolved(asked) else ():
+            if not ref.path and family_named(ref, sources) is not None:
+                sources = watermarked(sources, ref.source, ref.name)
+        return sources if join.as_of is None else only_time(join.right, sources)
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+        """The join, with what is wrong with it."""
+        left, right = inputs
+        assert isinstance(join, AsofJoin) and isinstance(right, AnalyzedLeaf)
+        joined, refusals = _asof_join(draft, join, left, right)
+        return joined, _table_on_the_left(draft, join, left) or refusals
+
+    def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
+        """What does not tell versions apart."""
+        assert isinstance(join, AnalyzedAsofJoin)
+        return _check_versions(draft, join)
 
 
 @dataclass(frozen=True)
@@ -35,18 +81,14 @@ class _Match:
     strict: bool = False
 
 
-def asof_join(
-    draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf
-) -> tuple[AnalyzedRelation, list[Refusal]]:
-    """The join, with what is wrong with it."""
+def _asof_join(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: AnalyzedLeaf) -> Built:
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
     refusals = list(_check_form(draft, join, right))
     is_known = all(is_sound(scan.source) for scan in (*scans(left), right))
     found = _match(draft, join, left, right) if is_known and not refusals else None
     refusals += [found] if isinstance(found, Refusal) else []
     if not isinstance(found, _Match):
-        # Whatever else is wrong with its condition is still found.
-        return AnalyzedIntervalJoin(left, right, join.kind, residual=parts, span=join.span), refusals
+        return UnboundJoin(left, right, join.kind, residual=parts, span=join.span), refusals
     refusals += _check_times(draft, join, left, right, found)
     return AnalyzedAsofJoin(
         left,
@@ -63,7 +105,7 @@ def asof_join(
     ), refusals
 
 
-def check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
+def _check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     """Refuse what does not tell versions apart: comparisons other than =, and less than the whole key of a table."""
     left, right = _names(draft, join.left, join.right).values()
     for part in join.residual:
@@ -80,6 +122,14 @@ def check_versions(draft: Draft, join: AnalyzedAsofJoin) -> Iterator[Refusal]:
     if not source.primary_key:
         hint = f"add `PRIMARY KEY ({', '.join(named) or 'id'})` to the columns of {source.name}."
     yield _wrong(draft, join.span, join.kind, join.left, join.right, cause, hint)
+
+
+def _table_on_the_left(draft: Draft, join: AsofJoin, left: AnalyzedRelation) -> list[Refusal]:
+    if left.result == "stream":
+        return []
+    what = f"An as-of join of the table {draft.names_of(left.aliases)}"
+    hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
+    return [draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)]
 
 
 def _is_whole_key(source: Source, named: list[str]) -> bool:

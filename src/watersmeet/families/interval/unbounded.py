@@ -1,4 +1,4 @@
-"""Refusals of joins whose state nothing bounds, in the words of their author."""
+"""Refusals of interval joins whose state nothing bounds, in the words of their author."""
 
 from __future__ import annotations
 
@@ -7,21 +7,13 @@ from typing import Literal
 
 from watersmeet.analyze.comparison import compare
 from watersmeet.analyze.draft import Draft, listed
-from watersmeet.analyze.event_time import EventTime, event_times, family_of
-from watersmeet.catalog import NOWHERE, Field, Source
+from watersmeet.analyze.event_time import EventTime, event_times
+from watersmeet.analyze.watermark_hints import unmarked, watermark_hint
 from watersmeet.errors import Refusal
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
-from watersmeet.plan.relation import (
-    AnalyzedLateral,
-    AnalyzedLeaf,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedView,
-    TimeColumn,
-)
+from watersmeet.plan.relation import AnalyzedRelation, TimeColumn
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
@@ -44,19 +36,6 @@ def missing_watermarks(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -
         for side in (joined.left, joined.right)
         for leaf in unmarked(side)
     ]
-
-
-def unmarked(side: AnalyzedRelation) -> tuple[AnalyzedLeaf, ...]:
-    """The sources without a watermark under a join: a lookup needs none, and other joins have asked for theirs."""
-    match side:
-        case AnalyzedScan() | AnalyzedView():
-            return () if side.source.watermarks else (side,)
-        case AnalyzedLateral():
-            return unmarked(side.input)
-        case AnalyzedLookupJoin():
-            return unmarked(side.stream)
-        case _:
-            return ()
 
 
 def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> list[Refusal]:
@@ -199,51 +178,3 @@ def _compared(join: Join, alias: str) -> list[str]:
     """The columns of a source that ON mentions, in reading order."""
     refs = [ref for ref in (join.on.references if join.on else ()) if ref.source == alias]
     return [ref.name for ref in refs]
-
-
-def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
-    """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
-    source = side.source
-    if isinstance(side, AnalyzedView):
-        return "select a watermarked column in that view, as it is."
-    column = _likely_time(source, compared)
-    if side.parts:
-        return _union_hint(side, column)
-    if source.span == NOWHERE:
-        if column is None or family_of(column.type) == "integer":
-            return (
-                f'add a TIMESTAMP column to the DataFrame {source.name}, and call `.withWatermark(name, "5 seconds")`.'
-            )
-        return f'call `.withWatermark("{column.name}", "5 seconds")` on the DataFrame {source.name}.'
-    if column is None:
-        return f"add a TIMESTAMP column to {source.name}, and `WATERMARK FOR` it."
-    return f"add {_declaration(column)} to the columns of {source.name}."
-
-
-def _union_hint(side: AnalyzedLeaf, column: Field | None) -> str:
-    if column is None:
-        return (
-            f"add a TIMESTAMP column to {listed([part.name for part in side.parts])}, and `WATERMARK FOR` it in each."
-        )
-    position = side.source.fields.index(column)
-    bare = {p.name: p.fields[position] for p in side.parts if not p.watermark(p.fields[position].name)}
-    return "add " + listed([f"{_declaration(field)} to the columns of {name}" for name, field in bare.items()]) + "."
-
-
-def _declaration(column: Field) -> str:
-    family = family_of(column.type)
-    lag = "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
-    return f"`WATERMARK FOR {column.name} AS {column.name} - {lag}`"
-
-
-def _likely_time(source: Source, compared: list[str]) -> Field | None:
-    """A timestamp that the condition mentions, a timestamp, a date, or an integer that the condition mentions."""
-
-    def likelihood(field: Field) -> tuple[bool, bool, bool]:
-        family = family_of(field.type)
-        return family != "integer", field.name in compared, family != "date"
-
-    fields = [f for f in source.fields if (family := family_of(f.type)) and (family != "integer" or f.name in compared)]
-    # Of integers the last one mentioned: keys are written before times.
-    fields.sort(key=lambda field: compared.index(field.name) if field.name in compared else -1, reverse=True)
-    return max(fields, key=likelihood, default=None)

@@ -11,8 +11,7 @@ from watersmeet.analyze.meaning import is_resolved
 from watersmeet.catalog import Amount, Span
 from watersmeet.duration import DAY
 from watersmeet.errors import Refusal
-from watersmeet.families.window.relation import AnalyzedLimit, AnalyzedWindow
-from watersmeet.plan.nodes import Window
+from watersmeet.families.window.relation import AnalyzedLimit, AnalyzedWindow, Window
 from watersmeet.plan.relation import AnalyzedLeaf
 from watersmeet.plan.words import amount_in_words, expression_in_words
 

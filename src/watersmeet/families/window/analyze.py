@@ -2,32 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar
 
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import family_of, is_sound
-from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.family import Built, FamilyAnalysis
+from watersmeet.analyze.meaning import is_resolved, misses, resolved
+from watersmeet.analyze.named_condition import TRUE, Named, named_condition
+from watersmeet.analyze.residual import SPLIT_HINT, check_residual, not_evaluated
+from watersmeet.analyze.scope import Scope, shown_further
+from watersmeet.analyze.settings import Known, choice
 from watersmeet.analyze.values import check_values, declared_values
-from watersmeet.analyze.windows import analyzed_window, check_window
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
-from watersmeet.plan.expressions import conjuncts
-from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Pad, Side, Window
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, Padding
-from watersmeet.plan.words import kind_in_words
+from watersmeet.families.window.misplaced import check_clauses, check_outputs
+from watersmeet.families.window.relation import (
+    PUNCTUATION,
+    AnalyzedWindowJoin,
+    Pad,
+    Window,
+    is_windowed,
+    punctuation,
+    window_of,
+    windows_in,
+)
+from watersmeet.families.window.sizes import analyzed_window, check_window
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Relation, ResultKind, Scan, Side, Union
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, Padding, UnboundJoin
+from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Sides = tuple[AnalyzedLeaf, AnalyzedLeaf]
+Windows = tuple[Window | None, Window | None]
 
 EMIT_DISCARDED = "watersmeet.window.emit_discarded"
 
 
-def window_join(
-    draft: Draft, join: Join, sides: Sides, windows: tuple[Window | None, Window | None]
-) -> tuple[AnalyzedRelation, list[Refusal]]:
-    """The join of two sides of which at least one has a window, with what is wrong with it."""
+class WindowAnalysis(FamilyAnalysis):
+    """Joins of sources with windows."""
+
+    family = AnalyzedWindowJoin.family
+    settings: ClassVar[Mapping[str, Known]] = {EMIT_DISCARDED: choice(EMIT_DISCARDED, ("true", "false"), "true")}
+    columns = dict.fromkeys(("_trigger", "_seq", "_last"), "only a join of sides with a WINDOW has it.")
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        """By the windows."""
+        return isinstance(join, Join) and bool(windows_in(join))
+
+    def excludes_tables(self, join: Relation) -> str | None:
+        """Rows of a table arrive in no order."""
+        return "A window join with" if is_windowed(join) else None
+
+    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+        """The condition, and each window in terms of its own side; without a condition all rows meet."""
+        if not is_windowed(join):
+            return super().name(draft, join, scopes)
+        left, right = scopes
+        missing = [*_window_misses(draft, join.left, left, right), *_window_misses(draft, join.right, right, left)]
+        join = join.with_inputs([_resolved(join.left, left), _resolved(join.right, right)])
+        named, scope, more = named_condition(draft, join, left, right, TRUE)
+        first = next(iter(left.sources.values()), Source("", ()))
+        return named, replace(scope, further=shown_further(PUNCTUATION, punctuation(first))), [*missing, *more]
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+        """The join of two sides of which at least one has a window, with what is wrong with it."""
+        assert isinstance(join, Join)
+        left, right = inputs
+        if is_windowed(join) and isinstance(left, AnalyzedLeaf) and isinstance(right, AnalyzedLeaf):
+            return _window_join(draft, join, (left, right), (window_of(join.left), window_of(join.right)))
+        return UnboundJoin(left, right, join.kind, span=join.span), []
+
+    def check_asked(self, draft: Draft) -> Iterator[Refusal]:
+        """Windows and PAD where they have no meaning."""
+        return check_clauses(draft)
+
+    def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
+        """UNMATCHED INTO, and LATE INTO, which it does not have."""
+        return check_outputs(draft)
+
+    def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
+        """What rows stay alone, and how many there are of a trigger, must be known while rows meet."""
+        assert isinstance(join, AnalyzedWindowJoin)
+        yield from check_residual(draft, join)
+        for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
+            what = f"`_trigger`, `_seq` or `_last` beside `{expression_in_words(part)}`"
+            place, hint = expr.span if expr.span.end else part.span, SPLIT_HINT.format("leave them out")
+            yield draft.refusal("UNSUPPORTED_STATEMENT", place, what=what, hint=hint)
+
+    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+        """Whatever the window holds."""
+        return "row is compared with the whole window of the other side"
+
+
+def _resolved(side: Relation, scope: Scope) -> Relation:
+    """The side with the names in its window resolved: they are columns of its own."""
+    window = window_of(side)
+    if window is None or not isinstance(side, Scan | Union):
+        return side
+    return replace(side, clause=window.mapped(lambda expr: resolved(expr, scope)))
+
+
+def _window_misses(draft: Draft, side: Relation, own: Scope, other: Scope) -> Iterator[Refusal]:
+    window = window_of(side)
+    for expr in () if window is None else window.named:
+        for refusal in misses(draft.script, expr, own):
+            is_other = any(isinstance(other.find(ref.parts), Expr) for ref in expr.references)
+            names = " or ".join(source.name for source in own.sources.values())
+            hint = f"a window sees its own side only: name a column of {names}."
+            parameters = {**refusal.parameters, "suggestion": hint} if is_other else refusal.parameters
+            yield replace(refusal, parameters=parameters)
+
+
+def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Built:
     left, right = sides
     parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
     refusals = [*_check_form(draft, join), *_missing(draft, join, sides, windows)]
@@ -40,9 +129,8 @@ def window_join(
             *_check_keys(draft, sides, join),
         ]
     if windows[0] is None or windows[1] is None or refusals:
-        # Whatever else is wrong with its condition is still found.
-        return AnalyzedIntervalJoin(left, right, join.kind, residual=parts, span=join.span), refusals
-    query, pads = draft.query, {pad.side: pad for pad in join.pads}
+        return UnboundJoin(left, right, join.kind, residual=parts, span=join.span), refusals
+    query, pads = draft.query, {pad.side: pad for pad in _pads(join)}
     return AnalyzedWindowJoin(
         left,
         right,
@@ -62,6 +150,10 @@ def _is_punctuated(draft: Draft) -> bool:
     exprs = [item.expr for item in draft.query.items if isinstance(item, Item)]
     where = [] if draft.query.where is None else [draft.query.where]
     return any(PUNCTUATION in expr.sources for expr in (*exprs, *where))
+
+
+def _pads(join: Join) -> list[Pad]:
+    return [clause for clause in join.clauses if isinstance(clause, Pad)]
 
 
 def _padding(pad: Pad | None, source: Source) -> Padding:
@@ -85,7 +177,7 @@ def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
         yield draft.refusal("UNSUPPORTED_STATEMENT", join.within.span, what="WITHIN of a window join", hint=hint)
 
 
-def _missing(draft: Draft, join: Join, sides: Sides, windows: tuple[Window | None, Window | None]) -> Iterator[Refusal]:
+def _missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterator[Refusal]:
     left, right = (draft.name_of(scan.alias) for scan in sides)
     for scan, window in zip(sides, windows, strict=True):
         if window is None:
@@ -96,7 +188,7 @@ def _missing(draft: Draft, join: Join, sides: Sides, windows: tuple[Window | Non
 def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
     query, kind = draft.query, kind_in_words(join.kind)
     outputs = {"left": query.unmatched_left_into, "right": query.unmatched_right_into}
-    for pad in join.pads:
+    for pad in _pads(join):
         padded, alone = (sides[0], sides[1]) if pad.side == "left" else (sides[1], sides[0])
         other: Side = "right" if pad.side == "left" else "left"
         name, words = draft.name_of(alone.alias), pad.side.upper()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
+from watersmeet.families.window.relation import LimitKind, Pad, PartitionLimit, Window, WindowKind
 from watersmeet.language.reader.amounts import read_amount
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or, too_deep
+from watersmeet.language.reader.grammar import Grammar, Words
 from watersmeet.language.reader.tokens import tokenize
+from watersmeet.language.reader.values import read_values
 from watersmeet.plan.expressions import Expr, column
-from watersmeet.plan.nodes import LimitKind, Pad, PartitionLimit, Side, Values, Window, WindowKind
+from watersmeet.plan.nodes import Clause, Side
 
 _KINDS: dict[str, WindowKind] = {"COUNT": "count", "TIME": "time", "DELTA": "delta"}
 _LIMITS: dict[tuple[str, str], LimitKind] = {
@@ -21,6 +28,41 @@ _HINT = "write `WINDOW (COUNT 100)`, `WINDOW (TIME 10s)` or `WINDOW (DELTA colum
 _SLIDING = "leave it out: a window always slides, row by row."
 _SIZE = "write a whole number such as `100`, or a length of time such as `10s`."
 _PAD = "write `PAD RIGHT WITH (name '', amount 0)`, `PAD RIGHT ZEROS` or `PAD RIGHT NULLS`."
+
+
+class WindowGrammar(Grammar):
+    """Windows stand behind sources, PAD behind conditions."""
+
+    outputs: ClassVar[Mapping[Words, bool]] = {
+        ("UNMATCHED", "LEFT", "INTO"): False,
+        ("UNMATCHED", "RIGHT", "INTO"): False,
+    }
+    words = ("WINDOW", "PAD", "UNMATCHED")
+    spaced = frozenset({"WINDOW"})
+
+    def at_clause(self, cursor: Cursor) -> bool:
+        """Either of them."""
+        return cursor.at("WINDOW", "(") or _at_pad(cursor)
+
+    def at_padding(self, cursor: Cursor) -> bool:
+        """PAD."""
+        return _at_pad(cursor)
+
+    def read_behind_source(self, cursor: Cursor, before: Clause | None) -> Clause | None:
+        """``WINDOW (...)``."""
+        return _take_window(cursor, before)
+
+    def read_behind_join(self, cursor: Cursor) -> tuple[Clause, ...]:
+        """``PAD ...``."""
+        return _read_pads(cursor)
+
+    def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+        """Clauses that belong to a source or a join."""
+        if cursor.at_any({"PAD"}):
+            return cursor.failure(end, "write PAD behind JOIN, before WHERE.")
+        if cursor.at("WINDOW", "("):
+            return cursor.failure(end, "write WINDOW behind the name of a source.")
+        return None
 
 
 def read_window(text: str, name: str = "<window>") -> Window:
@@ -42,7 +84,7 @@ def read_window(text: str, name: str = "<window>") -> Window:
     return window
 
 
-def take_window(cursor: Cursor, before: Window | None = None) -> Window | None:
+def _take_window(cursor: Cursor, before: Clause | None) -> Clause | None:
     """``WINDOW (...)`` if it comes next, else the one from ``before``."""
     if not cursor.at("WINDOW", "("):
         return before
@@ -56,7 +98,7 @@ def take_window(cursor: Cursor, before: Window | None = None) -> Window | None:
     if not cursor.at(")"):
         raise cursor.misspelt(("PARTITION", "TUPLE"), "PARTITION BY or `)`", _HINT)
     cursor.next()
-    return Window(window.kind, window.amount, window.column, window.partition_by, window.limit, cursor.span_from(first))
+    return replace(window, span=cursor.span_from(first))
 
 
 def _read_inside(cursor: Cursor, first: int) -> Window:
@@ -113,16 +155,16 @@ def _read_limit(cursor: Cursor) -> PartitionLimit | None:
     return limit
 
 
-def at_pad(cursor: Cursor) -> bool:
+def _at_pad(cursor: Cursor) -> bool:
     """Whether PAD begins here, and not an alias of that name before LEFT JOIN."""
     is_join = cursor.at_any({"JOIN", "OUTER", "SEMI", "ANTI", "ASOF"}, 2)
     return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not is_join
 
 
-def read_pads(cursor: Cursor) -> tuple[Pad, ...]:
+def _read_pads(cursor: Cursor) -> tuple[Pad, ...]:
     """All PAD clauses that come next, at most one for each side."""
     pads: list[Pad] = []
-    while at_pad(cursor):
+    while _at_pad(cursor):
         first = cursor.position
         cursor.may_break()
         side: Side = "left" if cursor.peek(1).word == "LEFT" else "right"
@@ -139,18 +181,3 @@ def read_pads(cursor: Cursor) -> tuple[Pad, ...]:
             raise cursor.misspelt(("WITH", "ZEROS", "NULLS"), "WITH, ZEROS or NULLS", _PAD)
         pads.append(Pad(side, values, cursor.span_from(first)))
     return tuple(pads)
-
-
-def read_values(cursor: Cursor, hint: str) -> Values:
-    """``(column value, ...)``."""
-    cursor.expect("(", hint)
-    values: list[tuple[str, Expr]] = []
-    while True:
-        name = cursor.take_name("the name of a column", hint)
-        if any(name.value.lower() == known.lower() for known, _ in values):
-            raise cursor.failure("a column that has no value yet", "give every column once.", name)
-        values.append((name.value, read_or(cursor)))
-        if not cursor.take(","):
-            break
-    cursor.expect(")", hint)
-    return tuple(values)

@@ -1,0 +1,64 @@
+"""The pass that builds the relation of a query: every join by the family that claims it.
+
+A join is built or refused by its family, which must show that what it keeps is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from watersmeet.analyze.dialect import read_conditions
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import given_watermarks
+from watersmeet.analyze.family import Built
+from watersmeet.analyze.heartbeats import heartbeat_of
+from watersmeet.analyze.unions import is_plain_union, parts_of, union_heartbeat, union_of
+from watersmeet.analyze.views import placed
+from watersmeet.errors import Refusal
+from watersmeet.plan.nodes import Lateral, Leaf, Relation, Scan, Union
+from watersmeet.plan.relation import AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, AnalyzedScan, joins
+
+
+def build_relation(draft: Draft) -> Draft:
+    """The draft with its relation built, the conditions of its joins still in one piece."""
+    draft = read_conditions(draft, lambda join: len(_built(draft, join)[1]))
+    relation, refusals = _built(draft, draft.query.relation)
+    refusals += [refusal for family in draft.families for refusal in family.check_asked(draft)]
+    refusals += _check_late_rows(draft, relation)
+    warnings = [warned for family in draft.families for warned in family.warn(draft, relation)]
+    return replace(draft, relation=relation).refusing(refusals).warning(warnings)
+
+
+def _built(draft: Draft, relation: Relation) -> Built:
+    if isinstance(relation, Leaf):
+        return _leaf(draft, relation), []
+    sides = [_built(draft, side) for side in relation.inputs]
+    inputs, refusals = tuple(side for side, _ in sides), [refusal for _, found in sides for refusal in found]
+    if isinstance(relation, Lateral):
+        element = draft.scope.sources[relation.alias]
+        return AnalyzedLateral(inputs[0], relation.array, relation.alias, element, span=relation.span), refusals
+    family = draft.family(relation, tuple(side.result for side in inputs))
+    joined, own = family.build(draft, relation, inputs)
+    return joined, [*refusals, *own]
+
+
+def _leaf(draft: Draft, leaf: Leaf) -> AnalyzedLeaf:
+    view = draft.views.get(leaf.source.lower()) if isinstance(leaf, Scan) else None
+    if isinstance(leaf, Scan) and view is not None:
+        source = draft.scope.sources[leaf.alias]
+        return placed(leaf.alias, source, view, given_watermarks(source, leaf))
+    if isinstance(leaf, Union) and not is_plain_union(draft, leaf) and draft.scope.sources[leaf.alias].fields:
+        return union_of(draft, leaf)
+    parts = parts_of(draft, leaf) if isinstance(leaf, Union) else ()
+    heartbeat = union_heartbeat(draft, leaf) if isinstance(leaf, Union) else heartbeat_of(draft, leaf)
+    return AnalyzedScan(leaf.alias, draft.scope.sources[leaf.alias], parts=parts, heartbeat=heartbeat)
+
+
+def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refusal]:
+    """LATE INTO of a query whose joins are all with tables."""
+    found = joins(relation)
+    if draft.query.late_into is not None and found and not any(join.has_late_rows for join in found):
+        hint = "leave LATE INTO out: a table is taken as it is when a row comes, so no row is too late for it."
+        what = "LATE INTO of a join with a table"
+        yield draft.refusal("UNSUPPORTED_STATEMENT", draft.query.late_into_span, what=what, hint=hint)

@@ -1,0 +1,156 @@
+"""Interval joins: the bounds between the event times of both sides, which let rows be forgotten.
+
+A bound is ``column >= other - constant`` between watermarked columns of the two sides, taken from the parts of ON that
+are joined by AND and from WITHIN. It lets the rows of ``column``'s side be forgotten once the watermark of ``other``
+has gone on, so a join needs one in each direction. What is a bound is wholly expressed by it; the rest is a condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from watersmeet.analyze.comparison import Comparison, compare
+from watersmeet.analyze.draft import Draft
+from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
+from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
+from watersmeet.analyze.meaning import is_resolved
+from watersmeet.analyze.time_units import check_pair, check_within
+from watersmeet.catalog import Amount, Span
+from watersmeet.errors import Refusal
+from watersmeet.families.interval.assume import assumed
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.interval.unbounded import missing_watermarks, unbounded, unclear_within
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import Join, Relation, ResultKind
+from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, Warned, joins, leaves
+
+
+class IntervalAnalysis(FamilyAnalysis):
+    """Plain joins of two streams."""
+
+    family = AnalyzedIntervalJoin.family
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        """Two streams."""
+        return isinstance(join, Join) and join.is_plain and "table" not in kinds
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+        """The join with its bounds."""
+        assert isinstance(join, Join)
+        left, right = inputs
+        return _bound(draft, join, AnalyzedIntervalJoin(left, right, join.kind, span=join.span))
+
+    def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        """The times that the condition compares."""
+        assert isinstance(join, Join)
+        return assumed(join, draft.scope.sources, sources)
+
+    def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
+        """Whatever the bounds leave."""
+        return "row is compared with all within its bounds"
+
+    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
+        """Bounds that no time satisfies."""
+        for join in joins(relation):
+            yield from _never_met(join) if isinstance(join, AnalyzedIntervalJoin) else ()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a part of the condition says about time: bounds, perhaps an equality as well, or why it is refused."""
+
+    bounds: tuple[TimeBound, ...] = ()
+    keys: tuple[tuple[Expr, Expr], ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+
+def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> Built:
+    parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
+    left, right = event_times(joined.left), event_times(joined.right)
+    found = [(part, _in_part(draft, part, left, right)) for part in parts]
+    within = _in_within(draft, join, left, right)
+    every = [*(f for _, f in found if f), *([within] if within else [])]
+    rest = tuple(part for part, f in found if f is None)
+    bounds = _lowest((bound for f in every for bound in f.bounds), left)
+    keys = tuple(key for f in every for key in f.keys)
+    refusals = [refusal for f in every for refusal in f.refusals]
+    joined = replace(joined, keys=keys, bounds=bounds, residual=rest)
+    if is_resolved(join.on) and _is_sound(joined) and not refusals:
+        refusals = missing_watermarks(draft, join, joined) or unclear_within(draft, join, joined)
+        refusals = refusals or unbounded(draft, joined)
+    return joined, refusals
+
+
+def _is_sound(joined: AnalyzedIntervalJoin) -> bool:
+    """True if nothing under the join has been refused that would make a missing bound a mere consequence."""
+    found = leaves(joined)
+    names = {leaf.alias.lower() for leaf in found}
+    return len(names) == len(found) and all(is_sound(leaf.source) for leaf in found)
+
+
+def _in_part(draft: Draft, part: Expr, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
+    comparison = compare(part)
+    if comparison is None:
+        return None
+    high, low = (time_named(side, left + right) for side in (comparison.high, comparison.low))
+    if high is None or low is None or (high in left) == (low in left):
+        return None
+    if not comparison.is_kept(lambda column: high.type if column == comparison.high else low.type):
+        return None
+    refusal = check_pair(draft, comparison, high, low, part.span)
+    if refusal is not None:
+        return _Found(refusals=(refusal,))
+    return _Found(tuple(_bounds(comparison, high, low, part.span)), _key(comparison, high, low, high in left))
+
+
+def _bounds(comparison: Comparison, high: EventTime, low: EventTime, span: Span) -> Iterator[TimeBound]:
+    constant = comparison.constant(high.family)
+    yield TimeBound(high.column, low.column, constant, comparison.direction == ">", span)
+    if comparison.direction == "=":
+        yield TimeBound(low.column, high.column, -constant, span=span)
+
+
+def _key(comparison: Comparison, high: EventTime, low: EventTime, is_in_order: bool) -> tuple[tuple[Expr, Expr], ...]:
+    """Equal times are a key as well, which spreads the rows over the shards."""
+    if comparison.direction != "=" or comparison.constant(high.family) or high.type.upper() != low.type.upper():
+        return ()
+    high_first, low_first = (comparison.high, comparison.low), (comparison.low, comparison.high)
+    return (high_first if is_in_order else low_first,)
+
+
+def _in_within(draft: Draft, join: Join, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
+    if join.within is None or len(left) != 1 or len(right) != 1:
+        return None
+    amount, span = join.within.amount, join.within.span
+    refusal = check_within(draft, amount, left[0], right[0], span)
+    if refusal is not None:
+        return _Found(refusals=(refusal,))
+    return _Found(tuple(_both(amount, left[0], right[0], span)))
+
+
+def _both(amount: Amount, left: EventTime, right: EventTime, span: Span) -> Iterator[TimeBound]:
+    yield TimeBound(left.column, right.column, amount.value, span=span)
+    yield TimeBound(right.column, left.column, amount.value, span=span)
+
+
+def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[TimeBound, ...]:
+    """Of several bounds of one pair the lowest implies the others; of two equal ones the strict one does."""
+    lowest = dict[tuple[object, object], TimeBound]()
+    for bound in bounds:
+        known = lowest.setdefault((bound.column, bound.other), bound)
+        if (bound.constant, not bound.strict) < (known.constant, not known.strict):
+            lowest[bound.column, bound.other] = bound
+    columns = [time.column for time in left]
+    return tuple(sorted(lowest.values(), key=lambda bound: bound.column not in columns))
+
+
+def _never_met(join: AnalyzedIntervalJoin) -> Iterator[Warned]:
+    for i, one in enumerate(join.bounds):
+        for other in join.bounds[i + 1 :]:
+            width = one.constant + other.constant
+            is_opposite = (one.column, one.other) == (other.other, other.column)
+            if is_opposite and (width < 0 or (width == 0 and (one.strict or other.strict))):
+                yield Warned(
+                    f"No time satisfies both bounds of {one.column} and {one.other}, so no rows ever meet.", one.span
+                )

@@ -1,0 +1,110 @@
+"""Synchronising joins: every port has exactly one event time, and all of them count in the same unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, cast
+
+from watersmeet.analyze.assume_watermarks import only_time
+from watersmeet.analyze.draft import Draft, listed
+from watersmeet.analyze.event_time import event_times, is_sound
+from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
+from watersmeet.analyze.named_condition import Named
+from watersmeet.analyze.outputs import check_columns, unsupported, wrong_output
+from watersmeet.analyze.scope import Scope
+from watersmeet.analyze.settings import Known, choice
+from watersmeet.analyze.time_units import check_families
+from watersmeet.analyze.watermark_hints import watermark_hint
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal
+from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
+from watersmeet.plan.nodes import Relation, ResultKind, Star
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation
+
+DISORDER = "watersmeet.sync.disorder"
+
+
+class SyncAnalysis(FamilyAnalysis):
+    """What is asked for with SYNC JOIN."""
+
+    family = AnalyzedSyncJoin.family
+    settings: ClassVar[Mapping[str, Known]] = {DISORDER: choice(DISORDER, ("drop", "error"), "error")}
+
+    def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
+        """By its own words."""
+        return isinstance(join, SyncJoin)
+
+    def excludes_tables(self, join: Relation) -> str | None:
+        """Rows of a table have no time."""
+        return "A SYNC JOIN with"
+
+    def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
+        """It has no condition."""
+        scope = Scope()
+        for own in scopes:
+            scope = scope.beside(own)
+        return join, scope, []
+
+    def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
+        """The only time of each port."""
+        for port in join.inputs:
+            sources = only_time(port, sources)
+        return sources
+
+    def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
+        """The join, with what is wrong with it."""
+        ports = cast("tuple[AnalyzedLeaf, ...]", inputs)
+        refusals = [*_check(draft, join, ports)] if all(is_sound(port.source) for port in ports) else []
+        times = tuple(time.column for port in ports for time in event_times(port)[:1])
+        disorder = "error" if draft.setting(DISORDER, "drop").lower() == "error" else "drop"
+        return AnalyzedSyncJoin(ports, times, disorder, join.span), refusals
+
+    def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
+        """PORTS INTO."""
+        return _check_ports(draft) if draft.query.ports_into else iter(())
+
+
+def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Iterator[Refusal]:
+    if len(scans) < 2:
+        what, hint = "A SYNC JOIN of one source", "write `a SYNC JOIN b`."
+        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)
+        return
+    *most, last = scans
+    named = [time.column.name for scan in scans for time in event_times(scan)]
+    left, right = draft.names_of(scan.alias for scan in most), draft.name_of(last.alias)
+    for scan in scans:
+        side, times = draft.name_of(scan.alias), event_times(scan)
+        if not times:
+            names = {"kind": "SYNC", "left": left, "right": right, "side": side}
+            yield draft.refusal("MISSING_WATERMARK", join.span, **names, hint=watermark_hint(scan, named))
+        elif len(times) > 1:
+            columns = listed([str(time) for time in times])
+            hint = f"keep one of them in the declaration of {scan.source.name}."
+            yield draft.refusal("NEEDS_ONE_TIME", join.span, join="SYNC JOIN", side=side, columns=columns, hint=hint)
+    times = [time for scan in scans for time in event_times(scan)[:1]]
+    for time in times[1:]:
+        refusal = check_families(draft, time, times[0], join.span)
+        if refusal is not None:
+            yield refusal
+
+
+def _check_ports(draft: Draft) -> Iterator[Refusal]:
+    query, span = draft.query, draft.query.ports_into[0][1]
+    if not isinstance(query.relation, SyncJoin):
+        what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
+        yield unsupported(draft, span, what, hint)
+        return
+    ports = query.relation.ports
+    if len(ports) != len(query.ports_into):
+        reason = f"{len(ports)} ports need {len(ports)} sinks"
+        hint = f"name {len(ports)} sinks, in the order of the sources."
+        yield wrong_output(draft, span, "PORTS INTO", reason, f"{len(query.ports_into)} named", hint)
+    if query.into is not None:
+        reason, hint = "its rows go to the sinks of the ports", "leave INSERT INTO out."
+        yield wrong_output(draft, query.into_span, "The result", reason, "beside PORTS INTO", hint)
+    if [item.alias if isinstance(item, Star) else "" for item in query.items] != [None]:
+        reason, hint = "each port's rows go out as they came in", "write `SELECT STREAM *`."
+        yield wrong_output(draft, span, "A projection of ports", reason, "PORTS INTO", hint)
+    for port, (name, place) in zip(ports, query.ports_into, strict=False):
+        source = draft.scope.sources.get(port.alias, Source(port.alias, ()))
+        yield from check_columns(draft, name, place, f"The port {port.alias}", source)
