@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.debezium import Debezium
-from watersmeet.formats.delta import Delta, DeltaChanges
+from watersmeet.formats.delta import Delta
 from watersmeet.formats.feed import Feed
-from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
+from watersmeet.formats.files import FileSink, Json, NamedColumns, Parquet
 from watersmeet.formats.kafka import Kafka, KafkaSink
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.records import VALUE_FORMAT, Records
@@ -22,9 +22,9 @@ from watersmeet.formats.showing import Memory, Showing
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
-SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, Csv, NamedColumns, Delta, Kafka, SourceFormat)
+SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, NamedColumns, Kafka, SourceFormat)
 SINK_FORMATS: tuple[type[SinkFormat], ...] = (PostgresSink, KafkaSink, FileSink, Showing, Memory)
-FEEDS: tuple[type[Feed], ...] = (Debezium, DeltaChanges)
+FEEDS: tuple[type[Feed], ...] = (Debezium, Delta)
 """What CHANGES FROM can name."""
 
 OWN = frozenset({"static", "key", "deletes"}).union(*(feed.own for feed in (*FEEDS, Records)))
@@ -59,16 +59,6 @@ def feed_of(source: Source) -> Feed:
 def known_formats() -> tuple[str, ...]:
     """The names of the formats that a misspelt one may have meant."""
     return tuple(name for one in SOURCE_FORMATS for name in one.names)
-
-
-def row_options(source: Source) -> dict[str, str]:
-    """The options of a source that decide what its rows are, by name; not where they lie, or how fast they come.
-
-    >>> row_options(Source("orders", (), format="csv", options={"Header": "true", "path": "/in", "key": "id"}))
-    {'header': 'true', 'key': 'id'}
-    """
-    format_ = source_format(source)
-    return {name: value for name, value in sorted(source.said.items()) if name in OWN or format_.decides(name)}
 
 
 def check_source(source: Source) -> Iterator[Refusal]:

@@ -1,4 +1,4 @@
-"""Delta tables, and the rows of a change data feed such as theirs."""
+"""Delta's change data feed."""
 
 from __future__ import annotations
 
@@ -15,22 +15,16 @@ CHANGE_TYPE = "_change_type"
 """Where Delta tells what a row of its change data feed does."""
 
 
-class Delta(SourceFormat):
-    """A Delta table."""
-
-    names: ClassVar = ("delta",)
-    change_feed: ClassVar[Mapping[str, str]] = {"readChangeFeed": "true"}
-
-
-class DeltaChanges(Feed):
+class Delta(Feed):
     """Rows that say in ``_change_type`` what they do."""
 
     name: ClassVar = "delta"
     wanted: ClassVar = CHANGE_TYPE
 
-    def options(self, format_: SourceFormat) -> Mapping[str, str]:
-        """What lets a Delta table tell its changes."""
-        return format_.change_feed
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What lets a Delta table tell its changes; other formats can hold such rows too."""
+        return {"readChangeFeed": "true"} if str(self.source.format).lower() == self.name else {}
 
     def schema(self, format_: SourceFormat) -> str:
         """The declared columns, and what says what a row does."""

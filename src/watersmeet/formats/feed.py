@@ -44,7 +44,8 @@ class Feed:
         """Whether a given frame with those columns can be such a feed."""
         return self.wanted in names
 
-    def options(self, format_: SourceFormat) -> Mapping[str, str]:
+    @property
+    def options(self) -> Mapping[str, str]:
         """What Spark must be told to read such a feed."""
         return {}
 

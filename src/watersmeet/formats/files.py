@@ -8,29 +8,19 @@ from typing import ClassVar
 
 from watersmeet.errors import Refusal
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.formats.source import ReadFile, SourceFormat
+from watersmeet.formats.source import ReadFile, SourceFormat, local_path
 from watersmeet.type_names import TYPES
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly"})  # fmt: skip
-"""Options that say which files are read and when, not how."""
+"""Options that say which files are read and when, not how: after any other, only Spark can read them."""
 
-_NAMES = [name for type_ in TYPES if type_.form == "plain" and type_.arrow != ("null",) for name in type_.names]
+_NAMES = [name for type_ in TYPES if type_.form == "plain" and type_.arrow for name in type_.names if name != "VOID"]
 _PLAIN = re.compile(rf"{'|'.join(_NAMES)}|DECIMAL\(\d+, ?\d+\)", re.IGNORECASE)
 """Types that a Parquet file and Spark understand alike."""
 
 
-class Csv(SourceFormat):
-    """Text in which columns have a place and need no name."""
-
-    names: ClassVar = ("csv",)
-
-    def decides(self, option: str) -> bool:
-        """Whether an option says how files are read, not which."""
-        return option not in WHICH_FILES
-
-
-class NamedColumns(Csv):
+class NamedColumns(SourceFormat):
     """Files that have names for their columns."""
 
     names: ClassVar = ("avro", "orc")
@@ -53,8 +43,8 @@ class Parquet(NamedColumns):
     def may_be_columns(self, types: Iterable[str] = ()) -> bool:
         """Whether nothing needs Spark: plain columns of files under a local path, read as they are."""
         said = self.source.said
-        local = "://" not in said.get(PATH, "").removeprefix("file://")
-        return PATH in said and local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(one) for one in types)
+        is_local = PATH in said and "://" not in local_path(said[PATH])
+        return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(one) for one in types)
 
     @property
     def read_file(self) -> ReadFile:
@@ -77,6 +67,6 @@ class FileSink(SinkFormat):
     def check(self) -> Iterator[Refusal]:
         """Refuse a folder of another machine that is to hold a table."""
         path = self.sink.said.get(PATH, "")
-        if self.changes == "snapshot" and "://" in path.removeprefix("file://"):
+        if self.changes == "snapshot" and "://" in local_path(path):
             reason, hint = "a table as it is can only be kept in a folder of this machine", "write `changes 'log'`."
             yield self.wrong_option(f"path '{path}'", reason, hint)

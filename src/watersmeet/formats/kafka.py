@@ -7,11 +7,23 @@ from typing import ClassVar
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
+_CLIENT = frozenset({
+    "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
+    "kafkaconsumer.polltimeoutms",
+})  # fmt: skip
+"""Options of how topics are reached."""
+
 
 class Kafka(SourceFormat):
     """Topics, of which Spark reports how far it has read them."""
 
     names: ClassVar = ("kafka",)
+
+    def decides(self, option: str) -> bool:
+        """Whether an option decides about its rows; of those of Kafka's client that are not of security and tuning."""
+        if option.startswith("kafka."):
+            return option == "kafka.isolation.level"
+        return option not in _CLIENT and super().decides(option)
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,6 +16,28 @@ if TYPE_CHECKING:
 ReadFile = Callable[[str, tuple[str, ...], Any], Iterator[Any]]
 """What reads record batches from a file: given its path, the names of the columns in it, and the schema of the rows."""
 
+_RATES = frozenset({
+    "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
+    "maxcachedfiles", "discardcachedinputratio", "latestfirst", "cleansource", "sourcearchivedir", "minpartitions",
+    "maxrecordsperpartition", "rowspersecond", "rampuptime", "rowsperbatch", "numpartitions", "fetchsize",
+})  # fmt: skip
+"""Options that say how fast rows are read and what becomes of what was read."""
+_BEGINNING = frozenset({
+    "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
+    "startingversion", "user", "driver",
+})  # fmt: skip
+"""Options of who reads, and of where a query begins that has no checkpoint yet."""
+_SECRET = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
+
+
+def local_path(path: str) -> str:
+    """A path of this machine without the scheme that says so.
+
+    >>> local_path("file:///data"), local_path("s3://data")
+    ('/data', 's3://data')
+    """
+    return path.removeprefix("file://").removeprefix("file:")
+
 
 @dataclass(frozen=True)
 class SourceFormat:
@@ -23,17 +46,15 @@ class SourceFormat:
     - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
     - ``may_tell_changes``: its columns have names, so that one may be ``_change``, or not
     - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
-    - ``change_feed``: the options that make it tell changes itself
     - ``limits``: options after which a batch need not take all that is there
     """
 
     source: Source
 
-    names: ClassVar[tuple[str, ...]] = ("kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
+    names: ClassVar[tuple[str, ...]] = ("csv", "delta", "kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
     title: ClassVar[str] = ""
     may_tell_changes: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False
-    change_feed: ClassVar[Mapping[str, str]] = {}
     limits: ClassVar[frozenset[str]] = frozenset(
         {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"}
     )
@@ -43,8 +64,19 @@ class SourceFormat:
         yield from ()
 
     def decides(self, option: str) -> bool:
-        """Whether an option decides what its rows are; others say where they lie, who may read them, or how fast."""
-        return False
+        """Whether an option, in small letters, decides about its rows; others say how fast they come, or to whom."""
+        return option not in _RATES and option not in _BEGINNING and _SECRET.search(option) is None
+
+    @property
+    def row_options(self) -> dict[str, str]:
+        """The options that decide about its rows, by name: what tells one state from another.
+
+        >>> SourceFormat(Source("orders", (), options={"Path": "file:/in/", "maxFilesPerTrigger": "1"})).row_options
+        {'path': '/in'}
+        """
+        found = {name: value for name, value in self.source.said.items() if self.decides(name)}
+        path = {"path": local_path(found["path"]).rstrip("/")} if "path" in found else {}
+        return {**found, **path}
 
     @property
     def is_limited(self) -> bool:

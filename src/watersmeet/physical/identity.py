@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats import source_format
 from watersmeet.joins.core.operator import Family, JoinOperator
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -39,22 +40,6 @@ FORMAT = 1
 
 Data = Mapping[str, Any]
 """Named values that JSON can hold."""
-
-_RATES = frozenset({
-    "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
-    "maxcachedfiles", "discardcachedinputratio", "latestfirst", "cleansource", "sourcearchivedir", "minpartitions",
-    "maxrecordsperpartition", "rowspersecond", "rampuptime", "rowsperbatch", "numpartitions", "fetchsize",
-})  # fmt: skip
-"""Options of sources that say how fast rows are read and what becomes of what was read."""
-_CLIENT = frozenset({
-    "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
-    "kafkaconsumer.polltimeoutms", "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp",
-    "startingoffsetsbytimestampstrategy", "startingversion", "user", "driver",
-})  # fmt: skip
-"""Options of how a source is reached, and of where a query begins that has no checkpoint yet."""
-_DECIDING = frozenset({"kafka.isolation.level"})
-"""Settings of Kafka's client that decide about rows; all others are of security and tuning."""
-_SECRET = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
 
 _TOKEN = re.compile(
     r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<gap>(?:\s|--[^\n]*|/\*.*?\*/)+)|(?P<word>\w+)""",
@@ -239,29 +224,14 @@ def _source(number: int, scan: ScanPlan, said: frozenset[str]) -> Data:
 
 
 def _read(source: Source) -> Data:
-    deciding = {name.lower(): value for name, value in source.options.items() if _decides(name.lower())}
-    if "path" in deciding:
-        deciding["path"] = deciding["path"].removeprefix("file://").removeprefix("file:").rstrip("/")
     return {
         "source": source.name.lower(),
         "kind": source.kind,
         "format": source.format and source.format.lower(),
         "feed": source.changes,
         "key": [name.lower() for name in source.primary_key],
-        "options": deciding,
+        "options": source_format(source).row_options,
     }
-
-
-def _decides(option: str) -> bool:
-    """Whether an option, in small letters, decides about the rows of a source.
-
-    >>> [name for name in ("path", "maxfilespertrigger", "kafka.security.protocol", "kafka.isolation.level")
-    ...  if _decides(name)]
-    ['path', 'kafka.isolation.level']
-    """
-    if option.startswith("kafka."):
-        return option in _DECIDING
-    return option not in _RATES and option not in _CLIENT and _SECRET.search(option) is None
 
 
 def _sql(expr: Expr, columns: Mapping[str, str]) -> str:

@@ -27,6 +27,7 @@ from watersmeet.plan.relation import (
     Output,
     scans,
 )
+from watersmeet.spark.refusals import first_line
 from watersmeet.spark.session import unlogged
 from watersmeet.type_names import normalised
 
@@ -135,7 +136,7 @@ class SparkTypes:
                 return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
         except AnalysisException as error:
             place: Place | None = self.script.place(span)
-            raise refuse("TYPE_MISMATCH", place, expression=shown, reason=_first_line(error), hint=_HINT) from error
+            raise refuse("TYPE_MISMATCH", place, expression=shown, reason=first_line(error), hint=_HINT) from error
 
 
 def _fields(scan: AnalyzedScan, schemas: Mapping[str, StructType]) -> Iterator[tuple[str, StructField]]:
@@ -168,7 +169,3 @@ def _punctuation(join: AnalyzedWindowJoin) -> list[StructField]:
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."
-
-
-def _first_line(error: AnalysisException) -> str:
-    return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import known_formats, sink_format
+from watersmeet.formats import sink_format
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import LateRows, scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
@@ -21,13 +21,14 @@ from watersmeet.queries import analyze
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import PORT_SHOWN
+from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.session import unlogged
 from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
-from watersmeet.spark.sources.reading import is_unknown_format, read_sources
+from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
 from watersmeet.type_names import is_moment
 
@@ -198,8 +199,7 @@ def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> 
             _ = spark.readStream.format(sink.format).load().isStreaming
     except Exception as error:
         if is_unknown_format(error):
-            hint = did_you_mean(sink.format, known_formats())
-            raise refuse("UNKNOWN_FORMAT", script.place(sink.span), format=sink.format, hint=hint) from error
+            raise unwritten(sink, script.place(sink.span), error) from error
     return sink
 
 

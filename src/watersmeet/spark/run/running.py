@@ -20,6 +20,7 @@ from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
+from watersmeet.spark.refusals import first_line, unwritten
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.starts import before_start
@@ -27,7 +28,6 @@ from watersmeet.spark.sinks.outputs import Write, split_outputs
 from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches
 from watersmeet.spark.sources.loading import Loading
 from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
-from watersmeet.spark.sources.reading import first_line
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there now. ``end``: that, and the input is finished."""
@@ -146,12 +146,7 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     try:
         query = writer.start()
     except PySparkException as error:
-        sink = target.sink
-        hint = f"correct the options of the sink `{sink.name}`; they are Spark's own for this format."
-        option, reason = f"USING {sink.format}", first_line(error)
-        raise refuse(
-            "WRONG_OPTION", prepared.place, format=sink.format, option=option, reason=reason, hint=hint
-        ) from error
+        raise unwritten(target.sink, prepared.place, error) from error
     started(query)
     return query
 

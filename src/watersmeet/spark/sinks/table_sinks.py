@@ -19,6 +19,7 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.formats.sink import OWN, PATH, Changes, SinkFormat
+from watersmeet.formats.source import local_path
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.relation import AnalyzedQuery
@@ -138,6 +139,6 @@ def _write_log(target: Target, batch: DataFrame, number: int) -> None:
 
 def _snapshot(target: Target) -> Write:
     options = target.plain.said
-    folder = Path(options.pop(PATH).removeprefix("file://").removeprefix("file:"))
+    folder = Path(local_path(options.pop(PATH)))
     snapshot = Snapshot(folder, target.sink.format.lower(), options)
     return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint))

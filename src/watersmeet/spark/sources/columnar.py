@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.formats import source_format
-from watersmeet.formats.source import ReadFile
+from watersmeet.formats.source import ReadFile, local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.exchange.packing import Batches, Pack
 
@@ -52,7 +52,7 @@ class PackFiles:
 
 def read_parquet(path: str, columns: tuple[str, ...], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file, as they are declared."""
-    local = path.removeprefix("file://").removeprefix("file:")
+    local = local_path(path)
     with pq.ParquetFile(local, coerce_int96_timestamp_unit="us") as file:
         found = {name.lower(): name for name in file.schema_arrow.names}
         present = [found[column.lower()] for column in columns if column.lower() in found]

@@ -12,10 +12,12 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Source
-from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import OWN, check_source, feed_of, known_formats, source_format
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats import OWN, check_source, feed_of, source_format
 from watersmeet.formats.feed import ddl
+from watersmeet.formats.source import local_path
 from watersmeet.plan.nodes import Query, Script, scans
+from watersmeet.spark.refusals import is_unknown_format, unread
 from watersmeet.spark.session import unlogged
 
 
@@ -55,7 +57,7 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
     except Exception as error:
         if not isinstance(error, PySparkException) and not is_unknown_format(error):
             raise
-        raise _refusal(script, source.format, source, error) from error
+        raise unread(source, place, error) from error
 
 
 def _all_queries(script: Script) -> Iterator[Query]:
@@ -76,23 +78,13 @@ def is_static(source: Source) -> bool:
     return source.kind == "table" and source.said.get("static", "false").lower() == "true"
 
 
-def first_line(error: Exception) -> str:
-    """What Spark says, without the plan and the SQLSTATE that follow."""
-    return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
-
-
-def is_unknown_format(error: Exception) -> bool:
-    """Whether Spark does not know a format; it says so in errors of several classes, one of them plain Java."""
-    return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
-
-
 def _read(spark: SparkSession, source: Source) -> DataFrame:
     wrong = [*check_source(source)]
     if wrong:
         raise WatersmeetError(wrong)
     format_, feed = source_format(source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
-    return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options(format_), **options}))
+    return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options, **options}))
 
 
 def load(spark: SparkSession, source: Source, schema: str | None, options: Mapping[str, str]) -> DataFrame:
@@ -148,18 +140,6 @@ def _check_path(script: Script, source: Source) -> None:
     path = source.said.get("path")
     if path is None:
         return
-    local = path.removeprefix("file://").removeprefix("file:")
+    local = local_path(path)
     if "://" not in local and not any(c in local for c in "*?[{") and not Path(local).exists():
         raise refuse("PATH_NOT_FOUND", script.place(source.span), source=source.name, path=path)
-
-
-def _refusal(script: Script, format_: str, source: Source, error: Exception) -> WatersmeetError:
-    place = script.place(source.span)
-    if is_unknown_format(error):
-        meant = did_you_mean(format_, known_formats())
-        hint = f"{meant} A format of another package needs `--packages group:name:version`."
-        return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
-    if "PATH_NOT_FOUND" in str(error):
-        return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
-    hint = "correct the options; they are Spark's own for this format."
-    return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)
