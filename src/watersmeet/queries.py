@@ -12,8 +12,8 @@ from watersmeet.families import FAMILIES
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 
-_GRAMMARS = tuple(family.grammar for family in FAMILIES)
-_ANALYSES = tuple(family.analysis for family in FAMILIES)
+_GRAMMARS = tuple(family.read for family in FAMILIES.values() if family.has_words)
+_ANALYSES = tuple(family.analyze for family in FAMILIES.values())
 
 
 def read_script(text: str, name: str = "<sql>") -> Script:

@@ -254,3 +254,6 @@ def _names(draft: Draft, left: AnalyzedRelation, right: AnalyzedLeaf) -> dict[st
 
 def _kind(kind: JoinKind) -> str:
     return "ASOF" if kind == "inner" else f"{kind_in_words(kind)} ASOF"
+
+
+ANALYZE = AsofAnalysis()

@@ -130,3 +130,6 @@ def _asof(left: Relation, right: Leaf, kind: JoinKind, read: _Clauses) -> AsofJo
     return AsofJoin(
         left, right, kind, read.on, read.using, read.within, read.span, read.match, read.as_of, read.defaults
     )
+
+
+READ = AsofGrammar()

@@ -33,3 +33,6 @@ class ChangelogAnalysis(FamilyAnalysis):
     def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
         """The whole table of the other side."""
         return "change is compared with the whole table of the other side (block-nested)"
+
+
+ANALYZE = ChangelogAnalysis()

@@ -154,3 +154,6 @@ def _never_met(join: AnalyzedIntervalJoin) -> Iterator[Warned]:
                 yield Warned(
                     f"No time satisfies both bounds of {one.column} and {one.other}, so no rows ever meet.", one.span
                 )
+
+
+ANALYZE = IntervalAnalysis()

@@ -108,3 +108,6 @@ def _waiting(draft: Draft) -> _Waiting:
     retention, waiting = duration_set(draft.setting(RETENTION, "")), draft.setting(WAITING, "")
     rows = int(waiting) if waiting.isascii() and waiting.isdigit() else None
     return _Waiting("reemit", DEFAULT_RETENTION if retention is None and rows is None else retention, rows)
+
+
+ANALYZE = LookupAnalysis()

@@ -108,3 +108,6 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
     for port, (name, place) in zip(ports, query.ports_into, strict=False):
         source = draft.scope.sources.get(port.alias, Source(port.alias, ()))
         yield from check_columns(draft, name, place, f"The port {port.alias}", source)
+
+
+ANALYZE = SyncAnalysis()

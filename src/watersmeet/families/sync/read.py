@@ -34,3 +34,6 @@ class SyncGrammar(Grammar):
             hint = "leave it out: rows meet at equal times. Write a further condition in WHERE."
             raise cursor.unsupported(f"{cursor.peek().word} of a SYNC JOIN", hint)
         return SyncJoin(tuple(ports), span)
+
+
+READ = SyncGrammar()

@@ -240,3 +240,6 @@ def _check_keys(draft: Draft, sides: Sides, join: Join) -> Iterator[Refusal]:
         reason = f"it compares {types[0]} with {types[1]}."
         hint = f"cast one of them, for example `CAST(... AS {types[0]})`."
         yield draft.refusal("TYPE_MISMATCH", part.span, expression="The equality", reason=reason, hint=hint)
+
+
+ANALYZE = WindowAnalysis()

@@ -181,3 +181,6 @@ def _read_pads(cursor: Cursor) -> tuple[Pad, ...]:
             raise cursor.misspelt(("WITH", "ZEROS", "NULLS"), "WITH, ZEROS or NULLS", _PAD)
         pads.append(Pad(side, values, cursor.span_from(first)))
     return tuple(pads)
+
+
+READ = WindowGrammar()
