@@ -77,7 +77,7 @@ REPORTED: dict[str, Any] = {
             "operator": "interval",
             "padded_left": 2,
             "padded_right": None,
-            "watermarks": '{"a.t": 5}',
+            "watermark:a.t": 5,
         },
         "watersmeet:the groups of a": {"rows_1": 8, "emitted": 5, "seconds": 0.5, "shards": 1, "operator": "group"},
     },

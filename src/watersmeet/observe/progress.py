@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,8 @@ OUT = "watersmeet"
 """The observation that counts the rows of the result."""
 JOIN = "watersmeet:"
 """How the names of the observations of joins begin."""
+MARK = "watermark:"
+"""How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
     joins = [*named.values()]
     marks: dict[str, int] = {}
     for values in joins:
-        marks |= json.loads(values.get("watermarks") or "{}")
+        marks |= {n.removeprefix(MARK): int(v) for n, v in values.items() if n.startswith(MARK) and v is not None}
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
     return Progress(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.observe.progress import JOIN, port_names
+from watersmeet.observe.progress import JOIN, MARK, port_names
 from watersmeet.physical import JoinPlan
 from watersmeet.spark.exchange.packing import REPORT
 from watersmeet.spark.exchange.stateful import NUMBERS
@@ -21,7 +23,14 @@ def observed(records: DataFrame, plan: JoinPlan, name: str) -> DataFrame:
             numbers.append(fold(F.get(number, F.lit(port))).alias(f"{number}_{side}"))
     numbers.append(F.count(F.when(F.col("kind") == REPORT, 1)).alias("shards"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
-    return records.observe(f"{JOIN}{name}", *numbers, F.min("watermarks").alias("watermarks"))
+    times = dict.fromkeys(time for port in plan.ports for time in port.times)
+    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times))
+
+
+def lowest_marks(times: Iterable[str]) -> list[Column]:
+    """Per watermarked column, the mark of the shard that is furthest behind."""
+    marks = F.from_json("watermarks", "map<string,bigint>")
+    return [F.min(F.try_element_at(marks, F.lit(time))).alias(f"{MARK}{time}") for time in times]
 
 
 def cores(spark: SparkSession) -> int | None:
