@@ -90,7 +90,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, console: Console) -> Found:
-    opened = open_script(folder)
+    opened = open_script(folder, "absolute")
     storage = storage_folder(opened.project)
     spark = replace(cluster, conf={**SHORT_RUN, **cluster.conf}).session(opened.project, storage)
     expected = streams.truth.orders + streams.truth.deliveries
@@ -106,11 +106,11 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, conso
     with interruptible(), UntilAllRead(Format.text, console) as board, Writer(streams, folder / "data", seconds):
         is_following = True
         try:
-            run_opened(opened, spark, storage, "continuous", True, board)
+            run_opened(opened, spark, storage, "continuous", board)
         except _AllRead:
             is_following = False
         # Continues from the checkpoint and declares the input finished, which closes every lifetime.
-        run_opened(opened, spark, storage, "end", True, board)
+        run_opened(opened, spark, storage, "end", board)
     return _found(spark, folder, board.late)
 
 

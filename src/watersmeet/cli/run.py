@@ -18,7 +18,7 @@ from watersmeet.cli.script import Opened, open_script
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
-from watersmeet.project import Project, absolute_path, resolve_paths
+from watersmeet.project import Project, absolute_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,8 @@ class Endpoint:
 
 def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format, endpoint: Endpoint) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
-    opened = open_script(path)
+    # A remote server has files of its own: there, relative paths are left to it.
+    opened = open_script(path, "absolute" if cluster.remote is None else "written")
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
     board, metrics = Board(format), Metrics()
@@ -88,7 +89,7 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format, 
         with endpoint.serving(metrics):
             spark = cluster.session(opened.project, storage)
             with interruptible(), board:
-                run_opened(opened, spark, storage, trigger, cluster.remote is None, board, metrics)
+                run_opened(opened, spark, storage, trigger, board, metrics)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         return
@@ -101,7 +102,6 @@ def run_opened(
     spark: SparkSession,
     storage: Path,
     trigger: Trigger,
-    is_local: bool,
     board: Board,
     metrics: Metrics | None = None,
 ) -> None:
@@ -117,12 +117,11 @@ def run_opened(
         taken.take(progress)
         board.show(progress)
 
-    # A remote server has files of its own: there, relative paths are left to it.
-    script = resolve_paths(opened.script, opened.project.root) if is_local else opened.script
     try:
         with interruptions_noted() as is_interrupted:
             run_script(
-                script,
+                opened.script,
+                analyzed=opened.queries,
                 spark=spark,
                 storage=storage,
                 trigger=trigger,

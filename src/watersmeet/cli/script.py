@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
-from watersmeet.project import Project, open_project
+from watersmeet.project import Project, open_project, resolve_paths
 from watersmeet.queries import analyze, read_script
 
 PLAN = ".substrait"
@@ -24,9 +25,14 @@ class Opened:
     queries: tuple[AnalyzedQuery, ...]
 
 
-def open_script(path: Path) -> Opened:
+Paths = Literal["written", "absolute"]
+"""Paths of sources and sinks as they are written, or as seen from the folder of the project."""
+
+
+def open_script(path: Path, paths: Paths = "written") -> Opened:
     """Read and analyze all queries of a project; refuses with places in the files that the user wrote."""
     project, script = read_project(path)
+    script = resolve_paths(script, project.root) if paths == "absolute" else script
     try:
         queries = analyze(script)
     except WatersmeetError as error:

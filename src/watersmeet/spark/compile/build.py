@@ -61,13 +61,47 @@ def build(
     script, extra = _with_static_tables(script, frames, extra or {})
     fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
     if fed_by == "streams":
-        _check_provider(spark)
+        check_provider(spark)
     queries = analyze(script, extra, inputs=fed_by)
-    count = _shards(script, shards) or int(str(spark.conf.get("spark.sql.shuffle.partitions")))
-    compiler = Compiler(spark, frames, count, marks, late, clock, files or {})
-    limits = limits_of(script) or limits
-    schemas = {name: frame.schema for name, frame in frames.items()}
-    return tuple(_built(spark, script, query, schemas, compiler, limits) for query in queries)
+    compiler = Compiler(spark, frames, shards_of(script, spark, shards), marks, late, clock, files or {})
+    return tuple(compile_plan(script, plan_on(script, query, compiler, limits), compiler) for query in queries)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query that may run, and how; nothing of it is on Spark yet."""
+
+    query: AnalyzedQuery
+    plan: QueryPlan
+
+
+def plan_on(script: Script, query: AnalyzedQuery, compiler: Compiler, limits: Limits | None = None) -> Planned:
+    """The plan of a query over the compiler's frames, once Spark has found nothing wrong with its types."""
+    schemas = {name: frame.schema for name, frame in compiler.frames.items()}
+    types = SparkTypes(compiler.spark, query, script, schemas)
+    _check_expressions(types, query)
+    _check_aggregates(types, script, query)
+    plan = plan_query(query, types, compiler.late, limits_of(script) or limits)
+    _check_carried(types, plan, compiler)
+    return Planned(query, plan)
+
+
+def compile_plan(script: Script, planned: Planned, compiler: Compiler) -> Built:
+    """A planned query with its frames; its starts are looked at from now on."""
+    told = told_of(planned.plan, compiler.shards)
+    compiler = replace(compiler, token=token_of(told))
+    compiled = compiler.query(planned.plan)
+    watch(compiled.result)
+    for met in compiled.joins:
+        _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
+    return Built(planned.query, planned.plan, compiled, compiler, told)
+
+
+def shards_of(script: Script, spark: SparkSession, shards: int | None) -> int:
+    """Into how many shards a script is split: as it says itself, else so many, else as Spark shuffles."""
+    settings = {setting.name.lower(): setting.value for setting in script.settings}
+    said = settings.get("watersmeet.shards", shards)
+    return int(str(spark.conf.get("spark.sql.shuffle.partitions") if said is None else said))
 
 
 def source_of(
@@ -112,37 +146,11 @@ def _with_static_tables(
     return replace(script, sources=declared), {name: known(source) for name, source in extra.items()}
 
 
-def _check_provider(spark: SparkSession) -> None:
+def check_provider(spark: SparkSession) -> None:
+    """Refuse a session whose store cannot hold the state of a join."""
     provider = str(spark.conf.get(PROVIDER))
     if not provider.endswith("RocksDBStateStoreProvider"):
         raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
-
-
-def _shards(script: Script, shards: int | None) -> int | None:
-    settings = {setting.name.lower(): setting.value for setting in script.settings}
-    return int(settings["watersmeet.shards"]) if "watersmeet.shards" in settings else shards
-
-
-def _built(
-    spark: SparkSession,
-    script: Script,
-    query: AnalyzedQuery,
-    schemas: Mapping[str, StructType],
-    compiler: Compiler,
-    limits: Limits | None,
-) -> Built:
-    types = SparkTypes(spark, query, script, schemas)
-    _check_expressions(types, query)
-    _check_aggregates(types, script, query)
-    plan = plan_query(query, types, compiler.late, limits)
-    _check_carried(types, plan, compiler)
-    told = told_of(plan, compiler.shards)
-    compiler = replace(compiler, token=token_of(told))
-    compiled = compiler.query(plan)
-    watch(compiled.result)
-    for met in compiled.joins:
-        _check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
-    return Built(query, plan, compiled, compiler, told)
 
 
 def _check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:

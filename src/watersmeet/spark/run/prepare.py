@@ -5,20 +5,24 @@ Everything that can be refused is refused here, for all queries together, before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.analyze.static_tables import not_looked_up, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.showing import CONSOLE, NOTHING
-from watersmeet.physical import LateRows, scan_plans, view_plans
+from watersmeet.physical import scan_plans, view_plans
 from watersmeet.plan.nodes import Query, Script
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.build import Built, build
+from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, shards_of
+from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import PORT_SHOWN
 from watersmeet.spark.refusals import is_unknown_format, unwritten
@@ -86,55 +90,85 @@ class Inputs:
         return {**self.frames, **{name: table.rows for name, table in self.static.items()}}
 
 
-def prepare(script: Script, spark: SparkSession, storage: Path) -> list[Prepared]:
-    """All queries of a script, or one error with all that speaks against starting them."""
-    inputs = _inputs(script, spark, storage)
+def prepare(
+    script: Script, spark: SparkSession, storage: Path, analyzed: Sequence[AnalyzedQuery] | None = None
+) -> list[Prepared]:
+    """All queries of a script, or one error with all that speaks against starting them.
+
+    ``analyzed``: the queries as they may run, where that is known already.
+    """
+    check_provider(spark)
     refusals: list[Refusal] = []
-    found: list[Prepared] = []
-    for number, query in enumerate(script.queries, 1):
-        try:
-            name = query.into or f"query{number}"
-            found.append(_prepared(replace(script, queries=(query,)), name, spark, storage, inputs))
-        except WatersmeetError as error:
-            refusals += error.refusals
+    with _collecting(refusals):
+        analyzed = analyzed or analyze(script)
+    with _collecting(refusals):
+        inputs = _inputs(script, spark, storage)
+        found: list[Prepared] = []
+        for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
+            with _collecting(refusals):
+                name = asked.into or f"query{number}"
+                found.append(_prepared(script, asked, query, name, spark, storage, inputs))
     if refusals:
         raise WatersmeetError(refusals)
     return found
 
 
-def _prepared(script: Script, name: str, spark: SparkSession, storage: Path, inputs: Inputs) -> Prepared:
-    (query,) = script.queries
+@contextmanager
+def _collecting(refusals: list[Refusal]) -> Generator[None]:
+    """Take what is refused meanwhile to the others, each once: analysis and reading both know wrong options."""
+    try:
+        yield
+    except WatersmeetError as error:
+        refusals += [refusal for refusal in error.refusals if refusal not in refusals]
+
+
+def _prepared(
+    script: Script,
+    asked: Query,
+    query: AnalyzedQuery,
+    name: str,
+    spark: SparkSession,
+    storage: Path,
+    inputs: Inputs,
+) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
-    anew = _anew(query)
+    anew = _anew(asked)
     recorded = read_owner(spark, checkpoint, anew)
-    late: LateRows = "counted" if query.late_into is None else "kept"
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
-
-    def made(frames: Mapping[str, DataFrame]) -> Built:
-        shards = None if recorded is None else recorded.shards
-        (built,) = build(spark, script, frames, marks=moved, shards=shards, late=late, files=inputs.files)
-        return built
-
-    frames, static = inputs.frames, inputs.static
-    if static and _is_looked_up(made, inputs):
-        frames, static = inputs.with_batches, dict[str, Static]()
-    built = made(frames)
-    tables = tables_first(built.plan)
-    if tables:
-        built = made(counted(frames, tables))
+    query, frames, static = _with_static_tables(query, inputs)
+    compiler = Compiler(
+        spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,
+        "counted" if asked.late_into is None else "kept", files=inputs.files,
+    )  # fmt: skip
+    planned = plan_on(script, query, compiler)
+    tables = tables_first(planned.plan)
+    built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
     if recorded is not None:
         recorded.check(Owner((built.told,)), str(checkpoint), anew)
-    sink = NOTHING if _is_ports_only(query) else _sink(script, query.into, query.into_span, spark)
-    target, place = target_of(sink, name, built.query, checkpoint), script.place(sink.span)
+    sink = NOTHING if _is_ports_only(asked) else _sink(script, asked.into, asked.into_span, spark)
+    target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
         c: Target(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
-        for c, into, span in _others(query)
+        for c, into, span in _others(asked)
         if into is not None
     }
     for one in (target, *others.values()):
         one.format.check_target(one, script.place(one.sink.span))
-    return Prepared(name, built, target, place, marks, others, tables, tuple(static.values()))
+    return Prepared(name, built, target, place, marks, others, tables, static)
+
+
+def _with_static_tables(
+    query: AnalyzedQuery, inputs: Inputs
+) -> tuple[AnalyzedQuery, Mapping[str, DataFrame], tuple[Static, ...]]:
+    """The query, its frames and the tables to keep a copy of: none where streams look up all tables that never change.
+
+    Spark does such lookups by itself. In any other place a table must come as a stream, which only its copy is.
+    """
+    known = with_static_sources(query, frozenset(name.lower() for name in inputs.static))
+    if not inputs.static or any(not_looked_up(known.relation)):
+        return query, inputs.frames, tuple(inputs.static.values())
+    return known, inputs.with_batches, ()
 
 
 def _anew(query: Query) -> str:
@@ -144,30 +178,11 @@ def _anew(query: Query) -> str:
     return f"let it write into a sink of its own, with another name and path than `{query.into}`."
 
 
-def _is_looked_up(made: Callable[[Mapping[str, DataFrame]], Built], inputs: Inputs) -> bool:
-    """Whether streams look up all static tables of a query, which Spark can do by itself, without a copy."""
-    try:
-        return made(inputs.with_batches).compiled.result.isStreaming
-    except WatersmeetError as error:
-        if all(refusal.condition != "STATIC_TABLE" for refusal in error.refusals):
-            raise
-        return False
-
-
 def _inputs(script: Script, spark: SparkSession, storage: Path) -> Inputs:
-    """The frames of all sources; if one cannot be read, whatever else is wrong with the script is reported too."""
-    try:
-        static = static_tables(spark, script, storage / "static")
-        frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})
-        return Inputs(frames, find_files(spark, script, {}), static)
-    except WatersmeetError as unread:
-        try:
-            analyze(script, {}, inputs="streams")
-        except WatersmeetError as error:
-            # What is wrong with options both of them know.
-            unread_only = [refusal for refusal in unread.refusals if refusal not in error.refusals]
-            raise WatersmeetError((*error.refusals, *unread_only)) from error
-        raise
+    """The frames of all sources."""
+    static = static_tables(spark, script, storage / "static")
+    frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})
+    return Inputs(frames, find_files(spark, script, {}), static)
 
 
 def _is_ports_only(query: Query) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.errors import TravellingError, WatersmeetError, refuse, travelled
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
 from watersmeet.spark.refusals import first_line, unwritten
@@ -54,6 +55,7 @@ def run_script(
     spark: SparkSession,
     storage: Path,
     trigger: Trigger,
+    analyzed: Sequence[AnalyzedQuery] | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_failure: Callable[[str], None] = lambda query: None,
     on_news: Callable[[str], None] = lambda text: None,
@@ -61,7 +63,8 @@ def run_script(
 ) -> None:
     """Run all queries of a script, all of them checked before the first one starts.
 
-    ``storage`` holds a checkpoint per query: a later run of the same script continues there. ``is_interrupted`` is
+    ``analyzed``: the queries as they may run, where that is known already. ``storage`` holds a checkpoint per query: a
+    later run of the same script continues there. ``is_interrupted`` is
     asked between calls to Spark; if it says so, the queries are stopped and KeyboardInterrupt is raised.
     ``on_failure`` is told the name of a query that failed, before the failure is raised; ``on_news`` what there is to
     say of tables that are being loaded.
@@ -69,7 +72,7 @@ def run_script(
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     _set(script, spark)
-    prepared = prepare(script, spark, storage)
+    prepared = prepare(script, spark, storage, analyzed)
     listeners = Listeners(on_progress, on_failure, on_news, is_interrupted)
     for query in prepared:
         _make_ready(query)
