@@ -22,9 +22,10 @@ from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.state.table_state import Sizes
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.table import BUDGET
 
-TINY = Sizes(block=3, merge_at=2, smallest_tier=2, chunk=4)
+TINY = Budget(block=3, merge_at=2, smallest_tier=2, balanced=True, chunk=4)
 """So that a few rows are many: runs have several blocks, are merged often, and a batch is worked off in parts."""
 
 NESTED = pa.struct([("a", pa.list_(pa.float64())), ("m", pa.map_(pa.string(), pa.int64()))])
@@ -145,7 +146,7 @@ def drawn_joins(draw: st.DrawFn, *, nested: bool = False, plain: bool = False) -
     ]
     condition = draw(conditions()) if nested or draw(st.booleans()) else None
     make = NestedJoin if nested else ChangelogJoin
-    return Drawn(make(kind, sides[0], sides[1], condition, sizes=draw(st.sampled_from((TINY, Sizes())))), keys)
+    return Drawn(make(kind, sides[0], sides[1], condition, budget=draw(st.sampled_from((TINY, BUDGET)))), keys)
 
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:

@@ -10,17 +10,17 @@ import pytest
 
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound, IntervalJoin
-from watersmeet.joins.state import runs
+from watersmeet.joins.state import cache as caches
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
 
 @pytest.fixture(autouse=True)
 def own_cache() -> Iterator[None]:
-    before = runs._cache
-    runs._cache = RunCache()
+    before = caches.at_hand
+    caches.at_hand = RunCache()
     yield
-    runs._cache = before
+    caches.at_hand = before
 
 
 def batch(*values: int) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ def test_a_join_gives_the_same_from_files_as_from_its_state(tmp_path: Path) -> N
         return out
 
     from_state = outcome()
-    runs.share_runs(tmp_path / "runs")
+    caches.share_runs(tmp_path / "runs")
     assert outcome() == from_state
     assert any(rows for rows in from_state)
     assert list((tmp_path / "runs").iterdir())

@@ -65,7 +65,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
     drawn = data.draw(drawn_joins())
-    drawn = replace(drawn, join=replace(drawn.join, sizes=TINY))
+    drawn = replace(drawn, join=replace(drawn.join, budget=TINY))
     batches = [batch for _ in range(3) for batch in data.draw(drawn.histories())]
     expect_same(drawn, batches, [i % 4 == 3 for i in range(len(batches))])
 
@@ -153,7 +153,9 @@ def test_it_is_a_join_operator_that_hands_out_pieces() -> None:
     operator: JoinOperator = join
     assert isinstance(operator, Piecewise) and not join.may_split
     assert join.extra == (WEIGHT,) and join.shown == (("l.k", "l.v"), ("r.k", "r.v"))
-    assert join.identity == replace(join, sizes=TINY).limited(5, "fail").identity != replace(join, kind="left").identity
+    assert (
+        join.identity == replace(join, budget=TINY).limited(5, "fail").identity != replace(join, kind="left").identity
+    )
 
 
 def test_weights_multiply() -> None:
@@ -177,7 +179,7 @@ def test_an_upsert_replaces_and_an_equal_one_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_gone_from_both_tables_leaves_no_state(kind: Any) -> None:
     shown = Port((), (), ("r.k",), "r.k", exact=True) if kind in ("semi", "anti") else side("r")
-    join, store = ChangelogJoin(kind, side("l"), shown, sizes=TINY), MemoryStore()
+    join, store = ChangelogJoin(kind, side("l"), shown, budget=TINY), MemoryStore()
     for sign in (1, -1):
         for port, s in enumerate("lr"):
             for k in range(9):

@@ -16,12 +16,12 @@ from watersmeet.joins.core.operator import END_OF_INPUT, StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.latest.operator import Latest
-from watersmeet.joins.state.table_state import Sizes
+from watersmeet.joins.state.budget import Budget
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]
 
-SMALL = Sizes(block=3, merge_at=2, smallest_tier=2, chunk=4)
+SMALL = Budget(block=3, merge_at=2, smallest_tier=2, balanced=True, chunk=4)
 SCHEMA = pa.schema(
     {
         "k": pa.float64(),
@@ -74,7 +74,7 @@ def test_the_changes_are_those_of_a_dictionary(data: st.DataObject) -> None:
     keys = data.draw(st.sampled_from((("k",), ("k", "j"), ())))
     append, dead = data.draw(st.booleans()), data.draw(st.sampled_from((None, "#dead")))
     columns = data.draw(st.sampled_from((("k", "j", "v"), ("v", "t"))))
-    latest = Latest(Port(columns, (), keys, "#code" if keys else None, dead=dead), append=append, sizes=SMALL)
+    latest = Latest(Port(columns, (), keys, "#code" if keys else None, dead=dead), append=append, budget=SMALL)
     store = MemoryStore()
     there: dict[Any, Row] = {}
     for rows in data.draw(st.lists(st.lists(arrivals, max_size=5), min_size=1, max_size=8)):

@@ -21,12 +21,12 @@ from watersmeet.joins.lookup import batch as lookup_batch
 from watersmeet.joins.lookup import waiting as lookup_waiting
 from watersmeet.joins.lookup.definition import LookupReference, LookupStep
 from watersmeet.joins.lookup.operator import LOADED, LookupJoin
-from watersmeet.joins.state.table_state import Sizes
+from watersmeet.joins.state.budget import Budget
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]
 
-SMALL = Sizes(block=3, merge_at=2, smallest_tier=2, chunk=4)
+SMALL = Budget(block=3, merge_at=2, smallest_tier=2, balanced=True, chunk=4)
 
 quick = settings(
     derandomize=True,
@@ -116,7 +116,7 @@ def joins(draw: st.DrawFn) -> LookupJoin:
         waiting=draw(st.sampled_from((None, None, 0, 2, 4))),
         load_first=draw(st.sampled_from((False, False, True))),
         unions=draw(st.sampled_from(((), (("l.t", ("l.t#0", "l.t#1")),)))),
-        sizes=SMALL,
+        budget=SMALL,
     )
     if draw(st.booleans()) and join.left.keys:
         # The join's key follows from the primary key, as where old and new row of a primary key meet in one shard.

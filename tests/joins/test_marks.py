@@ -10,7 +10,7 @@ from watersmeet.joins.core.marks import hear
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound, IntervalJoin
-from watersmeet.joins.state import runs
+from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
@@ -58,11 +58,11 @@ def test_a_worker_forgets_runs_that_another_one_expired() -> None:
     join = IntervalJoin("inner", side, Port(("r.t",), ("r.t",)), -5, 5, bounds)
     store = MemoryStore()
     join.step(store, {0: pa.table({"l.t": [1]})}, {})
-    first, runs._cache = runs._cache, RunCache()
+    first, cache.at_hand = cache.at_hand, RunCache()
     join.step(store, {}, {"r.t": 100})
-    kept, runs._cache = len(first.runs), first
+    kept, cache.at_hand = len(first.runs), first
     join.step(store, {}, {})
-    assert len(runs._cache.runs) == kept - 1
+    assert len(cache.at_hand.runs) == kept - 1
 
 
 def test_of_columns_that_wait_for_each_other_a_silent_one_follows_the_slowest():

@@ -38,7 +38,7 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 @given(st.data())
 def test_many_batches_merge_runs_without_a_trace(data: st.DataObject) -> None:
     drawn = data.draw(drawn_joins(nested=True))
-    drawn = replace(drawn, join=replace(drawn.join, sizes=TINY))
+    drawn = replace(drawn, join=replace(drawn.join, budget=TINY))
     batches = [batch for _ in range(3) for batch in data.draw(drawn.histories())]
     expect_same(drawn, batches, [i % 4 == 3 for i in range(len(batches))])
 
@@ -97,6 +97,6 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
     store.changed.clear()
     # No left row is below this one: no sum changes, so none is written.
     assert step(join, store, 1, [(0, 1)]) == {}
-    assert [name for name in store.changed if name.startswith("sums/")] == []
+    assert [name for name in store.changed if name.startswith("note/sums/")] == []
     assert len(step(join, store, 1, [(1, 1)])) == 1
-    assert len([name for name in store.changed if name.startswith("sums/")]) == 1
+    assert len([name for name in store.changed if name.startswith("note/sums/")]) == 1

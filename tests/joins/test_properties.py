@@ -15,7 +15,7 @@ from tests.joins.strategies import Batch, histories, honest_histories, joins, re
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.interval.definition import Reference, Step, all_pairs, multiset, side_of
 from watersmeet.joins.interval.operator import IntervalJoin
-from watersmeet.joins.state import runs
+from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore
 
@@ -69,7 +69,7 @@ def kernel_total(join: IntervalJoin, batches: list[Batch]) -> Counter[tuple[Any,
 
 def forget_decoded_runs() -> None:
     # What a new process starts with: no decoded run at hand.
-    runs._cache = RunCache()
+    cache.at_hand = RunCache()
 
 
 @quick

@@ -15,11 +15,14 @@ from tests.joins.table_strategies import TINY
 from tests.joins.test_properties import forget_decoded_runs
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.state.table_rows import TableLayout, TableRows
-from watersmeet.joins.state.table_state import Sizes, TableState, chunked, groups, upserted
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.table import BUDGET, Table, chunked, consolidated, table_layout, weighted
 from watersmeet.testing import MemoryStore
 
-LAYOUT = TableLayout(("k", "v"), "k")
+LAYOUT = table_layout(("k", "v"), "k")
+SUMMED = table_layout(("k", "v"), "k", ("sums", "number"))
 quick = settings(derandomize=True, max_examples=examples(40), deadline=None, database=None)
 
 Change = tuple[int, str, int]
@@ -29,12 +32,18 @@ histories = st.lists(
 )
 
 
-def changes(rows: list[Change]) -> TableRows:
+def changes(rows: list[Change]) -> Rows:
     keys, values, weights = ([row[i] for row in rows] for i in range(3))
-    return LAYOUT.rows(pa.table({"k": pa.array(keys, pa.int64()), "v": values, WEIGHT: pa.array(weights, pa.int64())}))
+    return weighted(
+        LAYOUT, pa.table({"k": pa.array(keys, pa.int64()), "v": values, WEIGHT: pa.array(weights, pa.int64())})
+    )
 
 
-def bag(rows: TableRows) -> dict[tuple[int, str], int]:
+def opened(store: MemoryStore, budget: Budget = BUDGET, layout: Layout = LAYOUT) -> Table:
+    return Table.of(State(store), "t", layout, budget)
+
+
+def bag(rows: Rows) -> dict[tuple[int, str], int]:
     found: dict[tuple[int, str], int] = {}
     for row, weight in zip(rows.table.to_pylist(), rows.weights.tolist(), strict=True):
         assert (row["k"], row["v"]) not in found and weight != 0
@@ -43,9 +52,9 @@ def bag(rows: TableRows) -> dict[tuple[int, str], int]:
     return found
 
 
-def whole(state: TableState) -> dict[Any, int]:
+def whole(state: Table) -> dict[Any, int]:
     found: dict[Any, int] = {}
-    for block in state.blocks():
+    for block in state.spine.merged():
         part = bag(block)
         assert not part.keys() & found.keys()
         found |= part
@@ -58,8 +67,8 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
     store, expected = MemoryStore(), Counter[tuple[int, str]]()
     codes = np.array(sorted(asked), np.int64)
     for batch in batches:
-        state = TableState(store, "t", LAYOUT, TINY)
-        state.apply(changes(batch))
+        state = opened(store, TINY)
+        state.spine.add(changes(batch))
         for key, value, weight in batch:
             expected[key, value] += weight
         there = {row: n for row, n in expected.items() if n}
@@ -67,35 +76,35 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
         assert bag(state.matching(codes)) == {row: n for row, n in there.items() if row[0] in asked}
         for code, count in zip(codes, state.counts(codes), strict=True):
             assert count >= sum(row[0] == code for row in there)
-        state.save()
+        state.spine.state.save()
         store = store.restarted()
         forget_decoded_runs()
-        assert whole(TableState(store, "t", LAYOUT, TINY)) == there
+        assert whole(opened(store, TINY)) == there
         assert len(state) >= len(there)
 
 
 @quick
 @given(histories)
 def test_few_runs_and_little_that_cancels_out_stay(batches: list[list[Change]]) -> None:
-    state = TableState(MemoryStore(), "t", LAYOUT, TINY)
+    state = opened(MemoryStore(), TINY)
     for batch in batches:
-        state.apply(changes(batch))
-        state.save()
-        rows = [sum(entry.rows for entry in run) for run in state.runs]
+        state.spine.add(changes(batch))
+        state.spine.state.save()
+        rows = [sum(block.rows for block in run) for run in state.spine.runs]
         assert not rows or sum(rows) - max(rows) < max(*rows, TINY.smallest_tier)
-    state.compact()
-    state.save()
+    state.spine.compact()
+    state.spine.state.save()
     assert len(state) == len(whole(state))
-    assert all(entry.rows <= TINY.block for run in state.runs for entry in run)
+    assert all(block.rows <= TINY.block for run in state.spine.runs for block in run)
 
 
 def test_what_is_replaced_leaves_the_store() -> None:
     store = MemoryStore()
     for sign in (1, -1) * 20:
-        state = TableState(store, "t", LAYOUT, TINY)
-        state.apply(changes([(k, "a", sign) for k in range(10)]))
-        state.save()
-        listed = {f"run/{entry.name}" for run in state.runs for entry in run}
+        state = opened(store, TINY)
+        state.spine.add(changes([(k, "a", sign) for k in range(10)]))
+        state.spine.state.save()
+        listed = {f"run/{block.name}" for run in state.spine.runs for block in run}
         assert {name for name in store._values if name.startswith("run/")} == listed
     assert len(state) == 0
 
@@ -105,7 +114,7 @@ def test_what_is_replaced_leaves_the_store() -> None:
 def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) -> None:
     store, expected = MemoryStore(), dict[int, str]()
     for batch in batches:
-        state = TableState(store, "t", LAYOUT, TINY)
+        state = opened(store, TINY)
         before = dict(expected)
         for key, value, stays in batch:
             expected |= {key: value}
@@ -119,12 +128,12 @@ def test_upserts_and_deletes_by_key(batches: list[list[tuple[int, str, bool]]]) 
                 POSITION: pa.array(range(len(batch)), pa.int64()),
             }
         )
-        found = upserted(state, table.take(pa.array(range(len(batch))[::-1], pa.int64())), ["k"])
+        found = state.upserted(table.take(pa.array(range(len(batch))[::-1], pa.int64())), ["k"])
         delta = Counter(expected.items())
         delta.subtract(before.items())
         assert bag(found) == {row: n for row, n in delta.items() if n}
-        state.apply(found)
-        state.save()
+        state.spine.add(found)
+        state.spine.state.save()
         assert whole(state) == dict.fromkeys(expected.items(), 1)
 
 
@@ -138,13 +147,13 @@ def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
             self.read.append(name)
             return super().get(name)
 
-    store, sizes = Counting(), Sizes(block=100)
-    state = TableState(store, "t", LAYOUT, sizes)
-    state.apply(changes([(k, "a", 1) for k in range(1_000)]))
-    state.save()
+    store, sizes = Counting(), Budget(block=100, balanced=True, chunk=262_144)
+    state = opened(store, sizes)
+    state.spine.add(changes([(k, "a", 1) for k in range(1_000)]))
+    state.spine.state.save()
     forget_decoded_runs()
     store.read.clear()
-    state = TableState(store, "t", LAYOUT, sizes)
+    state = opened(store, sizes)
     assert len(state.matching(np.array([150, 151, 950, 5_000]))) == 3
     assert len(store.read) == 3
     assert len(state.matching(np.array([], np.int64))) == 0
@@ -153,56 +162,58 @@ def test_a_question_reads_only_the_blocks_that_hold_its_codes() -> None:
 
 def test_an_unchanged_table_writes_nothing() -> None:
     store = MemoryStore()
-    state = TableState(store, "t", LAYOUT)
-    state.apply(LAYOUT.consolidated(changes([(1, "a", 1), (1, "a", -1)])))
-    state.save()
-    assert store._values == {} and state.written == 0
+    state = opened(store)
+    state.spine.add(consolidated(changes([(1, "a", 1), (1, "a", -1)])))
+    state.spine.state.save()
+    assert store._values == {} and state.spine.written == 0
 
 
 def test_sums_stay_beside_their_rows_through_merges() -> None:
     store = MemoryStore()
     for batch in range(12):
-        state = TableState(store, "t", LAYOUT, TINY, summed=True)
-        for entry, rows in state.stored():
-            assert rows.sums is not None
-            state.put_sums(entry, rows.sums + 1)
+        state = opened(store, TINY, SUMMED)
+        for block in state.spine.blocks:
+            state.spine.annotate(block, "sums", state.spine.note(block, "sums") + 1)
         new = changes([(k, "ab"[batch % 2], 1) for k in range(5)])
         # A row that is there already has the same number beside it.
-        known = {r: s for b in TableState(store, "t", LAYOUT, TINY, summed=True).blocks() for r, s in sums(b)}
+        known = {r: s for b in opened(store, TINY, SUMMED).spine.merged() for r, s in sums(b)}
         found = [known.get((row["k"], row["v"]), -1) + 1 for row in new.table.to_pylist()]
-        state.apply(TableRows(new.table, new.codes, new.weights, np.array(found)))
-        state.save()
+        state.spine.add(new.with_beside(sums=np.array(found)))
+        state.spine.state.save()
         store = store.restarted()
         forget_decoded_runs()
-    state = TableState(store, "t", LAYOUT, TINY, summed=True)
-    assert {r: s for b in state.blocks() for r, s in sums(b)} == {
+    state = opened(store, TINY, SUMMED)
+    assert {r: s for b in state.spine.merged() for r, s in sums(b)} == {
         (k, v): 11 - i for k in range(5) for i, v in enumerate("ab")
     }
 
 
-def sums(rows: TableRows) -> list[tuple[tuple[int, str], int]]:
-    assert rows.sums is not None
-    return [((r["k"], r["v"]), s) for r, s in zip(rows.table.to_pylist(), rows.sums.tolist(), strict=True)]
+def sums(rows: Rows) -> list[tuple[tuple[int, str], int]]:
+    return [((r["k"], r["v"]), s) for r, s in zip(rows.table.to_pylist(), rows.beside["sums"].tolist(), strict=True)]
 
 
 def test_a_lost_block_is_an_error() -> None:
     store = MemoryStore()
-    state = TableState(store, "t", LAYOUT)
-    state.apply(changes([(1, "a", 1)]))
-    state.save()
+    state = opened(store)
+    state.spine.add(changes([(1, "a", 1)]))
+    state.spine.state.save()
     for name in [name for name in store._values if name.startswith("run/")]:
         store.remove(name)
     forget_decoded_runs()
     with pytest.raises(RuntimeError, match="has no run"):
-        TableState(store, "t", LAYOUT).matching(np.array([1]))
+        opened(store).matching(np.array([1]))
 
 
 def test_runs_are_merged_by_size() -> None:
-    sizes = Sizes(merge_at=4, smallest_tier=10)
-    assert groups([], sizes) == groups([5], sizes) == groups([1_000, 5, 5], sizes) == []
-    assert groups([1_000, 5, 5, 5, 5], sizes) == [[1, 2, 3, 4]]
-    assert groups([5, 1_000, 5, 30, 5, 30, 5, 30], sizes) == [[3, 5, 7, 0, 2, 4, 6]]
-    assert groups([100, 50, 50], sizes) == [[0, 1, 2]]
+    sizes = Budget(merge_at=4, smallest_tier=10, balanced=True)
+    assert sizes.groups([]) == sizes.groups([5]) == sizes.groups([1_000, 5, 5]) == []
+    assert sizes.groups([1_000, 5, 5, 5, 5]) == [[1, 2, 3, 4]]
+    assert [sorted(group) for group in sizes.groups([5, 1_000, 5, 30, 5, 30, 5, 30])] == [[0, 2, 3, 4, 5, 6, 7]]
+    assert sizes.groups([100, 50, 50]) == [[0, 1, 2]]
+    assert Budget(merge_at=4, smallest_tier=10, largest=100).groups([90, 90, 90, 90, 200, 200, 200, 200]) == [
+        [0, 1, 2, 3]
+    ]
+    assert Budget(merge_at=4, smallest_tier=10, smallest_at=2).groups([9, 90, 90, 9]) == [[0, 3]]
 
 
 @quick

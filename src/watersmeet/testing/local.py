@@ -22,7 +22,7 @@ from watersmeet.joins.core.changes import OP, WEIGHT, consolidated
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.lookup.operator import LOADED
-from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical import (
     Computed,
     JoinPlan,

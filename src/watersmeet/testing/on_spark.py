@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from watersmeet.catalog import Source
 from watersmeet.formats.feed import ddl
 from watersmeet.joins.core.operator import Marks, Report
-from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
+from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import APART

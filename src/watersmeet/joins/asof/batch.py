@@ -11,9 +11,10 @@ from watersmeet.joins.asof.versions import Found, Versions
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.core.timeline import Timeline
-from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
-from watersmeet.joins.state.runs import DIRECTORY, Directory, Rows, as_int64
+from watersmeet.joins.state.layout import Rows, as_int64
+from watersmeet.joins.state.runs import DIRECTORY, Directory
 
 if TYPE_CHECKING:
     from watersmeet.joins.asof.operator import AsofJoin

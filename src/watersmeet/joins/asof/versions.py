@@ -18,7 +18,8 @@ import pyarrow as pa
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints, stretches
 from watersmeet.joins.core.operator import END_OF_INPUT, RIGHT, Store
-from watersmeet.joins.state.runs import Entry, Rows, merged, put_run, read_run, remove_run
+from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.runs import Entry, merged, put_run, read_run, remove_run
 
 if TYPE_CHECKING:
     from watersmeet.joins.asof.operator import AsofJoin

@@ -18,24 +18,29 @@ is one shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.changelog.batch import limit, report
-from watersmeet.joins.changelog.table_join import TableJoin, table_layout
-from watersmeet.joins.core.changes import Gathering, row_codes
+from watersmeet.joins.changelog.table_join import TableJoin, stored
+from watersmeet.joins.changelog.tables import Tables
+from watersmeet.joins.core.changes import row_codes
 from watersmeet.joins.core.matching import Ints, Pairs
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
-from watersmeet.joins.state.table_rows import TableLayout, TableRows
-from watersmeet.joins.state.table_state import TableState, upserted
+from watersmeet.joins.state.layout import Layout, NoteKind, Rows
+from watersmeet.joins.state.table import table_layout
 
 CODE = "#code"
 """A hash by which the rows of a side are stored: of the upsert key, or of the whole row."""
+
+SUMS = "sums"
+"""The note beside a row: the sum of the weights of what it matches."""
+
+_SUMMED: tuple[str, NoteKind] = (SUMS, "number")
 
 PAIRS_AT_ONCE = 1_048_576
 
@@ -58,20 +63,32 @@ class NestedJoin(TableJoin):
     name: ClassVar[str] = "block-nested"
 
     @cached_property
-    def layouts(self) -> tuple[TableLayout, TableLayout]:
-        """What is stored of each side."""
-        left, right = ((*table_layout(side).columns, CODE) for side in self.sides)
-        return (TableLayout(left, CODE), TableLayout(right, CODE))
+    def layouts(self) -> tuple[Layout, Layout]:
+        """What is stored of each side; beside a row what it matches, where that matters."""
+        left, right = (
+            table_layout((*stored(side), CODE), CODE, *([_SUMMED] if tracked else []))
+            for side, tracked in zip(self.sides, self.tracked, strict=True)
+        )
+        return left, right
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""
-        batch = NestedBatch(self, store)
+        tables = Tables.of(self, store, marks)
+        changes = [layout.nothing for layout in self.layouts]
         for port, table in arrivals.items():
-            yield from batch.admit(port, table)
-        yield from batch.meet()
-        yield from batch.finish()
+            side = self.sides[port]
+            coded = table.append_column(CODE, pa.array(row_codes(table, side.upsert_key or stored(side))))
+            changes[port], dead = tables.arrived(port, coded)
+            yield from tables.never_matched(port, dead)
+        sums = [np.zeros(len(rows), np.int64) for rows in changes]
+        yield from _meet(self, tables, changes, sums)
+        for port in (LEFT, RIGHT):
+            if self.tracked[port]:
+                yield from tables.alone(port, changes[port], changes[port].weights * self.meets(sums[port]))
+                changes[port] = changes[port].with_beside(**{SUMS: sums[port]})
+        yield from tables.finish(changes)
 
-    def product(self, left: TableRows, right: TableRows) -> Iterator[Pairs]:
+    def product(self, left: Rows, right: Rows) -> Iterator[Pairs]:
         """The matches among all pairs of these rows, some at a time."""
         width = max(1, min(len(right), PAIRS_AT_ONCE))
         height = max(1, PAIRS_AT_ONCE // width)
@@ -86,95 +103,32 @@ class NestedJoin(TableJoin):
                     yield found
 
 
-class NestedBatch:
-    """A step in progress: `admit` for each port, then `meet`, then `finish`.
+def _meet(join: NestedJoin, tables: Tables, changes: Sequence[Rows], sums: Sequence[Ints]) -> Iterator[pa.Table]:
+    """The changes of the result: all changes, then the stored rows of each side with the changes of the other."""
+    yield from _pair(join, tables, changes, sums)
+    for port in (LEFT, RIGHT):
+        spine = tables.tables[port].spine
+        for block in spine.blocks if len(changes[1 - port]) else ():
+            rows = spine.read(block)
+            shifts = np.zeros(len(rows), np.int64)
+            pair, added = [rows, rows], [shifts, shifts]
+            pair[1 - port], added[1 - port] = changes[1 - port], sums[1 - port]
+            yield from _pair(join, tables, pair, added)
+            if SUMS in rows.beside and shifts.any():
+                before = rows.beside[SUMS]
+                yield from tables.alone(port, rows, rows.weights * (join.meets(before + shifts) - join.meets(before)))
+                spine.annotate(block, SUMS, before + shifts)
 
-    ``changes`` are all changes of a port, ``new`` those of them that may match, and ``sums`` what these match.
-    """
 
-    def __init__(self, join: NestedJoin, store: Store) -> None:
-        self.join = join
-        self.states = [
-            TableState(store, name, layout, join.sizes, summed=tracked)
-            for name, layout, tracked in zip(("left", "right"), join.layouts, join.tracked, strict=True)
-        ]
-        self.changes = [layout.nothing for layout in join.layouts]
-        self.sums = [np.zeros(0, np.int64), np.zeros(0, np.int64)]
-        self.out = Gathering((*join.left.columns, *join.right.columns))
-        self.rows, self.padded = [0, 0], [0, 0]
-        self.matched = 0
+def _pair(join: NestedJoin, tables: Tables, rows: Sequence[Rows], sums: Sequence[Ints]) -> Iterator[pa.Table]:
+    """The changes that the pairs of these rows make; and add to each row's sum what it matches."""
+    alive = [_alive(join, port, rows[port]) for port in (LEFT, RIGHT)]
+    for piece in join.product(rows[LEFT].take(alive[LEFT]), rows[RIGHT].take(alive[RIGHT])):
+        found = Pairs(alive[LEFT][piece.probe], alive[RIGHT][piece.build])
+        yield from tables.pairs(rows[LEFT], rows[RIGHT], found, sums[LEFT], sums[RIGHT])
 
-    def admit(self, port: int, table: pa.Table) -> Iterator[pa.Table]:
-        """Take in the changes of a table; what can never match comes out alone at once, or never."""
-        self.rows[port] += table.num_rows
-        side, layout = self.join.sides[port], self.join.layouts[port]
-        table = table.append_column(CODE, pa.array(row_codes(table, side.upsert_key or table_layout(side).columns)))
-        if side.upsert_key:
-            changes = upserted(self.states[port], table, side.upsert_key)
-        else:
-            rows, alive = layout.rows(table), side.alive(table)
-            changes = layout.consolidated(rows.where(alive))
-            dead = rows.where(~alive)
-            if len(dead) and self.join.tracked[port]:
-                yield from self.emit_alone(port, dead, dead.weights * self.join.meets(np.zeros(len(dead), np.int64)))
-        self.changes[port] = changes
-        self.sums[port] = np.zeros(len(changes), np.int64)
 
-    def meet(self) -> Iterator[pa.Table]:
-        """The changes of the result: the stored rows of each side with the changes of the other, then all changes."""
-        left, right = self.changes
-        yield from self.pair(left, right, self.sums[LEFT], self.sums[RIGHT])
-        for port in (LEFT, RIGHT):
-            if not len(self.changes[1 - port]):
-                continue
-            for entry, rows in self.states[port].stored():
-                shifts = np.zeros(len(rows), np.int64)
-                if port == LEFT:
-                    yield from self.pair(rows, right, shifts, self.sums[RIGHT])
-                else:
-                    yield from self.pair(left, rows, self.sums[LEFT], shifts)
-                if rows.sums is not None and shifts.any():
-                    turned = self.join.meets(rows.sums + shifts) - self.join.meets(rows.sums)
-                    yield from self.emit_alone(port, rows, rows.weights * turned)
-                    self.states[port].put_sums(entry, rows.sums + shifts)
-
-    def pair(self, left: TableRows, right: TableRows, left_sums: Ints, right_sums: Ints) -> Iterator[pa.Table]:
-        """The changes that the pairs of these rows make; and add to each row's sum what it matches."""
-        join, alive = self.join, [self.alive(port, rows) for port, rows in enumerate((left, right))]
-        for piece in join.product(left.take(alive[LEFT]), right.take(alive[RIGHT])):
-            found = Pairs(alive[LEFT][piece.probe], alive[RIGHT][piece.build])
-            if join.tracked[LEFT]:
-                np.add.at(left_sums, found.probe, right.weights[found.build])
-            if join.tracked[RIGHT]:
-                np.add.at(right_sums, found.build, left.weights[found.probe])
-            if join.shows_pairs:
-                self.matched += int(found.probe.size)
-                yield from self.out.add(join.joined(left, right, found))
-
-    def alive(self, port: int, rows: TableRows) -> Ints:
-        """The positions of rows that may match; where a side has no upsert key, no others get here."""
-        side = self.join.sides[port]
-        return np.flatnonzero(side.alive(rows.table)) if side.upsert_key else np.arange(len(rows))
-
-    def emit_alone(self, port: int, rows: TableRows, weights: Ints) -> Iterator[pa.Table]:
-        """Rows of a port without a partner, so many times each."""
-        table = self.join.alone(port, rows, weights)
-        if self.join.kind == "semi":
-            self.matched += table.num_rows
-        else:
-            self.padded[port] += table.num_rows
-        yield from self.out.add(table)
-
-    def finish(self) -> Iterator[pa.Table | Emission]:
-        """Store the changes, with what they match beside them, and hand out the rest."""
-        for port in (LEFT, RIGHT):
-            changes, sums = self.changes[port], self.sums[port]
-            if self.join.tracked[port]:
-                yield from self.emit_alone(port, changes, changes.weights * self.join.meets(sums))
-                changes = replace(changes, sums=sums)
-            self.states[port].apply(changes)
-        limit(self.states, self.join.max_rows)
-        for state in self.states:
-            state.save()
-        yield from self.out.rest()
-        yield Emission(report=report(self.states, self.rows, self.matched, self.padded))
+def _alive(join: NestedJoin, port: int, rows: Rows) -> Ints:
+    """The positions of rows that may match; where a side has no upsert key, no others get here."""
+    side = join.sides[port]
+    return np.flatnonzero(side.alive(rows.table)) if side.upsert_key else np.arange(len(rows))

@@ -28,7 +28,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from watersmeet.joins.changelog.batch import ChangelogBatch
+from watersmeet.joins.changelog.batch import stream
 from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.operator import Emission, Marks, Store
 
@@ -52,8 +52,4 @@ class ChangelogJoin(TableJoin):
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""
-        batch = ChangelogBatch(self, store)
-        for port, table in arrivals.items():
-            yield from batch.admit(port, table)
-        yield from batch.meet()
-        yield from batch.finish()
+        return stream(self, store, arrivals, marks)

@@ -17,28 +17,29 @@ from watersmeet.joins.core.matching import Bools, Ints, Pairs, Stretches
 from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import LEFT_ONLY, TRACKED, Kind
-from watersmeet.joins.state.table_rows import TableLayout, TableRows
-from watersmeet.joins.state.table_state import SIZES, Sizes
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.table import BUDGET, table_layout
 
 
-def table_layout(port: Port) -> TableLayout:
+def stored(port: Port) -> tuple[str, ...]:
     """What is stored of a table. What never matches is stored only where a delete will not say what it was."""
     further = (*port.keys, *port.upsert_key, *([] if port.dead is None else [port.dead])) if port.upsert_key else ()
-    return TableLayout(tuple(dict.fromkeys((*port.needed, *further))), port.code)
+    return tuple(dict.fromkeys((*port.needed, *further)))
 
 
 @dataclass(frozen=True)
 class TableJoin(Family):
     """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
 
-    ``condition`` is whatever must hold besides equal keys. ``sizes`` are for tests: no result depends on them.
+    ``condition`` is whatever must hold besides equal keys. ``budget`` is for tests: no result depends on it.
     """
 
     kind: Kind
     left: Port
     right: Port
     condition: Condition | None = None
-    sizes: Sizes = SIZES
+    budget: Budget = BUDGET
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The changes of the result as they come, and last the emission with the rest."""
@@ -69,9 +70,9 @@ class TableJoin(Family):
         )
 
     @cached_property
-    def layouts(self) -> tuple[TableLayout, TableLayout]:
+    def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side."""
-        return (table_layout(self.left), table_layout(self.right))
+        return (table_layout(stored(self.left), self.left.code), table_layout(stored(self.right), self.right.code))
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
@@ -96,7 +97,7 @@ class TableJoin(Family):
         """1 for a row that comes out alone, or in a semi join at all, given the weight of what it matches; else 0."""
         return ((sums != 0) if self.kind == "semi" else (sums == 0)).astype(np.int64)
 
-    def by_code(self, left: TableRows, right: TableRows, size: int) -> Iterator[Pairs]:
+    def by_code(self, left: Rows, right: Rows, size: int) -> Iterator[Pairs]:
         """The matches among rows sorted by code, at most ``size`` at once: positions in left, positions in right."""
         is_left = len(left) <= len(right)
         probe, build = (left.codes, right.codes) if is_left else (right.codes, left.codes)
@@ -107,7 +108,7 @@ class TableJoin(Family):
             if pairs.probe.size:
                 yield pairs
 
-    def verified(self, left: TableRows, right: TableRows, found: Pairs) -> Pairs:
+    def verified(self, left: Rows, right: Rows, found: Pairs) -> Pairs:
         """Those of the candidates whose keys really are equal and for which the condition holds."""
         if not self.left.exact:
             for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
@@ -115,7 +116,7 @@ class TableJoin(Family):
                 found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
         return found if self.condition is None else found.where(self.holding(self.condition, left, right, found))
 
-    def holding(self, condition: Condition, left: TableRows, right: TableRows, found: Pairs) -> Bools:
+    def holding(self, condition: Condition, left: Rows, right: Rows, found: Pairs) -> Bools:
         """For which of the candidates the condition holds."""
         ours = frozenset(self.layouts[LEFT].columns)
 
@@ -125,13 +126,13 @@ class TableJoin(Family):
 
         return holds(condition, column, len(found.probe))
 
-    def joined(self, left: TableRows, right: TableRows, found: Pairs) -> pa.Table:
+    def joined(self, left: Rows, right: Rows, found: Pairs) -> pa.Table:
         """The changes that pairs make: their weights multiply."""
         mine = left.table.select(list(self.left.columns)).take(pa.array(found.probe)).columns
         theirs = right.table.select(list(self.right.columns)).take(pa.array(found.build)).columns
         return self.changes(mine, theirs, left.weights[found.probe] * right.weights[found.build])
 
-    def alone(self, port: int, rows: TableRows, weights: Ints) -> pa.Table:
+    def alone(self, port: int, rows: Rows, weights: Ints) -> pa.Table:
         """The changes that rows of a port make without a partner, so many times each."""
         some = np.flatnonzero(weights)
         mine = rows.table.select(list(self.sides[port].columns)).take(pa.array(some)).columns

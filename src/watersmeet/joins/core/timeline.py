@@ -14,7 +14,8 @@ import numpy as np
 
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import Marks, Store
-from watersmeet.joins.state.runs import Entry, Layout, Rows, merged, put_run, read_run, remove_run
+from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.runs import Entry, merged, put_run, read_run, remove_run
 
 LONGEST = 8_192
 """So many rows at most are in one run."""

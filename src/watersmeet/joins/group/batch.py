@@ -15,7 +15,7 @@ from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers
 from watersmeet.joins.group.state import CODE, END, GroupState
 from watersmeet.joins.group.values import plain, values
-from watersmeet.joins.state.runs import Layout, as_int64
+from watersmeet.joins.state.layout import Layout, as_int64
 
 if TYPE_CHECKING:
     from watersmeet.joins.group.operator import GroupBy

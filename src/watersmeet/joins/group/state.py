@@ -23,7 +23,8 @@ from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
 from watersmeet.joins.core.operator import Marks, Store
-from watersmeet.joins.state.runs import Directory, Entry, Layout, Rows, as_int64, put_run, read_run, remove_run
+from watersmeet.joins.state.layout import Layout, Rows, as_int64
+from watersmeet.joins.state.runs import Directory, Entry, put_run, read_run, remove_run
 
 DIRECTORY, COUNTS = "directory", "counts"
 CODE, END, GONE = "#code", "#end", "#gone"

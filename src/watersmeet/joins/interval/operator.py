@@ -30,14 +30,15 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
+from watersmeet.joins.core.changes import ROWS_PER_PIECE
 from watersmeet.joins.core.condition import Condition, holds, same
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import Bools, Pairs, shifted, stretches
-from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Family, Marks, Store, gathered
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.batch import ROWS_PER_PIECE, IntervalBatch
-from watersmeet.joins.state.runs import DIRECTORY, Directory, Entry, Layout, Rows
+from watersmeet.joins.interval.batch import MATCHED, stream
+from watersmeet.joins.state.format import Block
+from watersmeet.joins.state.layout import Layout, Rows
 
 Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
@@ -93,17 +94,7 @@ class IntervalJoin(Family):
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The same as `step`: joined rows as they come, and last the emission with the rest."""
-        directory = Directory.from_bytes(store.get(DIRECTORY), 2)
-        before = Watermarks.of(directory.received, self.bounds)
-        heard, active = hear(marks, self.unions, self.idle, self.bounds, before.received, directory.active)
-        batch = IntervalBatch(self, store, directory, before, before.folded(heard, self.bounds), active)
-        for port, table in arrivals.items():
-            batch.admit(port, table)
-        yield from batch.meet()
-        batch.expire()
-        batch.limit()
-        batch.keep()
-        yield batch.finish()
+        return stream(self, store, arrivals, marks)
 
     @property
     def may_split(self) -> bool:
@@ -149,7 +140,7 @@ class IntervalJoin(Family):
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
-        return (_layout(self.left), _layout(self.right))
+        return (_layout(self.left, tracked=self.tracked[LEFT]), _layout(self.right, tracked=self.tracked[RIGHT]))
 
     def pairs(self, left: Rows, right: Rows, probe: int) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
@@ -186,15 +177,16 @@ class IntervalJoin(Family):
 
         return holds(condition, column, len(found.probe))
 
-    def may_meet(self, port: int, rows: Rows, entry: Entry) -> bool:
+    def may_meet(self, port: int, rows: Rows, block: Block) -> bool:
         """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
-        if int(rows.codes[0]) > entry.highest_code or int(rows.codes[-1]) < entry.lowest_code:
+        if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
             return False
         times = rows.times[self.left.time if port == LEFT else self.right.time]
         lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
         theirs = self.right.time if port == LEFT else self.left.time
-        return int(times.min()) + lower <= entry.highest[theirs] and entry.lowest[theirs] <= int(times.max()) + upper
+        return int(times.min()) + lower <= block.highest[theirs] and block.lowest[theirs] <= int(times.max()) + upper
 
 
-def _layout(port: Port) -> Layout:
-    return Layout(tuple(dict.fromkeys((*port.needed, *port.times))), port.times, port.time, port.code)
+def _layout(port: Port, *, tracked: bool) -> Layout:
+    columns = tuple(dict.fromkeys((*port.needed, *port.times)))
+    return Layout(columns, port.times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())

@@ -9,7 +9,7 @@ by bit. Keys are equal as in SQL, so that -0.0 is 0.0, but a row with a NULL in 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import Bools
-from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.state.runs import DIRECTORY, Directory
-from watersmeet.joins.state.table_rows import TableLayout
-from watersmeet.joins.state.table_state import SIZES, Sizes, TableState, upserted
+from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, unweighted
 
 
 @dataclass(frozen=True)
@@ -53,31 +53,23 @@ class Latest(Family):
 
     port: Port
     append: bool = False
-    sizes: Sizes = SIZES
+    budget: Budget = BUDGET
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        directory = Directory.from_bytes(store.get(DIRECTORY), 0)
-        before = Watermarks.of(directory.received, ())
-        heard, active = hear(marks, self.unions, self.idle, (), before.received, directory.active)
-        received = before.folded(heard, ()).received
-        state = TableState(store, "latest", self.layout, self.sizes)
-        rows: tuple[pa.Table, ...] = ()
-        arrived = dropped = 0
-        if 0 in arrivals:
-            table = arrivals[0]
-            is_keyed = self._is_keyed(table)
-            arrived, dropped = table.num_rows, int((~is_keyed).sum())
-            changes = upserted(state, self._with_op(table.filter(pa.array(is_keyed))), self._identity)
-            state.apply(changes)
-            rows = (changes.changes.select([*self.port.columns, WEIGHT]),) if len(changes) else ()
-        self._check(state)
-        state.save()
-        store.put(DIRECTORY, replace(directory, received=received, active=active).to_bytes())
-        passed = {name: received[name] for name in self.port.times if name in received}
-        emitted = sum(part.num_rows for part in rows)
-        report = Report((arrived,), (0,), emitted, (0,), (len(state),), (dropped,), passed, written=state.written)
-        return Emission(rows, report=report)
+        shard = Shard(self, store, marks)
+        table, rows = Table.of(shard.state, "latest", self.layout, self.budget), ()
+        arrived = arrivals.get(0)
+        if arrived is not None:
+            is_keyed = self._is_keyed(arrived)
+            shard.tally.rows[0], shard.tally.dropped[0] = arrived.num_rows, int((~is_keyed).sum())
+            changes = table.upserted(self._with_op(arrived.filter(pa.array(is_keyed))), self._identity)
+            table.spine.add(changes)
+            shard.tally.matched = len(changes)
+            rows = (unweighted(changes).select([*self.port.columns, WEIGHT]),) if len(changes) else ()
+        keep_within([table], self.max_rows)
+        received = shard.after.received
+        return shard.close({name: received[name] for name in self.port.times if name in received}, rows)
 
     def _is_keyed(self, table: pa.Table) -> Bools:
         """Which rows have a key, none of whose parts is NULL."""
@@ -94,22 +86,16 @@ class Latest(Family):
         op = pa.array(np.where(is_upsert, 1, -1).astype(np.int8))
         return table.select([name for name in table.column_names if name != OP]).append_column(OP, op)
 
-    def _check(self, state: TableState) -> None:
-        if self.max_rows is not None and len(state) > self.max_rows:
-            state.compact()
-            if len(state) > self.max_rows:
-                raise StateOverflowError((len(state),), self.max_rows)
-
     @property
     def _identity(self) -> tuple[str, ...]:
         """The columns that tell rows apart."""
         return (self.port.code,) if self.port.exact and self.port.code is not None else self.port.keys
 
     @cached_property
-    def layout(self) -> TableLayout:
+    def layout(self) -> Layout:
         """What is stored of a row: what is shown of it, and its key."""
         code = () if self.port.code is None else (self.port.code,)
-        return TableLayout(tuple(dict.fromkeys((*self.port.columns, *self._identity, *code))), self.port.code)
+        return table_layout((*self.port.columns, *self._identity, *code), self.port.code)
 
     @property
     def sides(self) -> tuple[Port]:

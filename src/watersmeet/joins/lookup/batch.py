@@ -15,9 +15,10 @@ from watersmeet.joins.core.matching import LOWEST, Bools, Ints, Pairs, stretches
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, NOW, Emission, Marks, Report, StateOverflowError, Store
 from watersmeet.joins.core.timeline import Timeline
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER, Waiting
-from watersmeet.joins.state.runs import DIRECTORY, Directory, Rows
-from watersmeet.joins.state.table_rows import TableRows
-from watersmeet.joins.state.table_state import TableState, chunked, upserted
+from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.runs import DIRECTORY, Directory
+from watersmeet.joins.state.spine import State
+from watersmeet.joins.state.table import Table, chunked
 
 if TYPE_CHECKING:
     from watersmeet.joins.lookup.operator import LookupJoin
@@ -44,7 +45,8 @@ class LookupBatch:
         waiting, held = self.directory.entries
         self.waiting = Waiting(store, owner, join.waiting_layout, waiting)
         self.held = Timeline(store, owner, join.held_layout, held)
-        self.state = TableState(store, "table", join.table_layout, join.sizes)
+        self.shard_state = State(store, join.canonical)
+        self.state = Table.of(self.shard_state, "table", join.table_layout, join.budget)
         self.mine, self.theirs = join.sides[join.stream_port], join.sides[join.table]
         self.rows = [0, 0]
         self.matched = self.padded = self.dropped = self.written = 0
@@ -65,11 +67,10 @@ class LookupBatch:
             # A row that can never match takes away the one that it replaces, and need not be stored.
             op = pa.array(np.where(alive & (table.column(OP).to_numpy() > 0), 1, -1).astype(np.int8))
             table = table.set_column(table.column_names.index(OP), OP, op)
-            changes = upserted(self.state, table, self.theirs.upsert_key)
+            changes = self.state.upserted(table, self.theirs.upsert_key)
         else:
-            layout = self.join.table_layout
-            changes = layout.consolidated(layout.rows(table.filter(pa.array(alive))))
-        self.state.apply(changes)
+            changes = self.state.rows(table.filter(pa.array(alive)))
+        self.state.spine.add(changes)
         return np.unique(changes.codes[changes.weights > 0])
 
     def show_again(self, codes: Ints) -> Iterator[pa.Table]:
@@ -109,7 +110,7 @@ class LookupBatch:
         limit = self.join.max_rows
         if limit is None or self._kept <= limit:
             return
-        self.state.compact()
+        self.state.spine.compact()
         if self.join.overflow == "drop_oldest":
             self._forget(min(len(self.waiting), self._kept - limit))
         if self._kept > limit:
@@ -119,7 +120,7 @@ class LookupBatch:
         """Store what is kept and hand out the numbers of the batch."""
         watermarks = self._watermarks()
         state = self._per_port(self._streamed, len(self.state))
-        self.state.save()
+        self.shard_state.save()
         entries = (self.waiting.save(), self.held.close())
         directory = Directory(entries, self.received, watermarks, self.clocks, self.directory.owner)
         self.store.put(DIRECTORY, directory.to_bytes())
@@ -130,7 +131,7 @@ class LookupBatch:
             state=state,
             dropped=self._per_port(self.dropped, 0),
             watermarks=watermarks,
-            written=self.written + self.waiting.written + self.state.written,
+            written=self.written + self.waiting.written + self.shard_state.written,
         )
         return Emission(report=report)
 
@@ -169,7 +170,7 @@ class LookupBatch:
     def _meet(self, rows: Rows, met: Bools) -> Iterator[pa.Table]:
         """What the table has for rows in the order of their codes; ``met`` is set for those that meet something."""
         codes = np.unique(rows.codes)
-        for some in chunked(codes, self.state.counts(codes), self.join.sizes.chunk):
+        for some in chunked(codes, self.state.counts(codes), self.join.budget.chunk):
             found = self.state.matching(some)
             first, last = int(some[0]), int(some[-1])
             start = int(np.searchsorted(rows.codes, first, "left"))
@@ -181,7 +182,7 @@ class LookupBatch:
                     met[pairs.probe] = True
                     yield self._joined(rows.take(pairs.probe), found.take(pairs.build))
 
-    def _verified(self, rows: Rows, found: TableRows, pairs: Pairs) -> Pairs:
+    def _verified(self, rows: Rows, found: Rows, pairs: Pairs) -> Pairs:
         """The pairs whose keys are equal and for which the condition holds, each as often as the table has its row."""
         if not self.mine.exact:
             for mine, theirs in zip(self.mine.keys, self.theirs.keys, strict=True):
@@ -199,7 +200,7 @@ class LookupBatch:
         times = np.maximum(found.weights[pairs.build], 0)
         return pairs if (times == 1).all() else Pairs(np.repeat(pairs.probe, times), np.repeat(pairs.build, times))
 
-    def _joined(self, rows: Rows, found: TableRows | None) -> pa.Table:
+    def _joined(self, rows: Rows, found: Rows | None) -> pa.Table:
         """Rows of the result: stream rows, each beside a table row or alone."""
         mine = rows.table.select(list(self.mine.columns)).columns
         if found is None:

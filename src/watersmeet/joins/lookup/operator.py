@@ -39,9 +39,9 @@ from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.lookup.batch import LookupBatch
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
-from watersmeet.joins.state.runs import Layout
-from watersmeet.joins.state.table_rows import TableLayout
-from watersmeet.joins.state.table_state import SIZES, Sizes
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.table import BUDGET, table_layout
 
 LookupKind = Literal["inner", "left", "right"]
 """What becomes of a stream row that meets nothing. ``inner``: nothing. ``left``, ``right``, whichever the stream is: it
@@ -90,7 +90,7 @@ class LookupJoin(Family):
     retention: int | None = None
     waiting: int | None = None
     load_first: bool = False
-    sizes: Sizes = SIZES
+    budget: Budget = BUDGET
 
     def __post_init__(self) -> None:
         if self.kind not in ("inner", ("left", "right")[self.stream_port]):
@@ -164,10 +164,10 @@ class LookupJoin(Family):
         return {"waiting": self.waiting, "max_rows": self.max_rows}
 
     @cached_property
-    def table_layout(self) -> TableLayout:
+    def table_layout(self) -> Layout:
         """What is stored of a table row: what the result, the match and the condition need, and its primary key."""
         side = self.sides[self.table]
-        return TableLayout(tuple(dict.fromkeys((*side.needed, *side.upsert_key))), side.code)
+        return table_layout((*side.needed, *side.upsert_key), side.code)
 
     @cached_property
     def waiting_layout(self) -> Layout:

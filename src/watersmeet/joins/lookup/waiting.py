@@ -15,17 +15,8 @@ import numpy as np
 
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Store
-from watersmeet.joins.state.runs import (
-    Entry,
-    Layout,
-    Rows,
-    merged,
-    put_flags,
-    put_run,
-    read_flags,
-    read_run,
-    remove_run,
-)
+from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.runs import Entry, merged, put_flags, put_run, read_flags, read_run, remove_run
 
 NUMBER, ARRIVED = "#number", "#arrived"
 """int64 columns: a row's place in the order of arrival, and the clock then; `LOWEST` before there was one."""

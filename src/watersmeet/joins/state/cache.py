@@ -105,6 +105,17 @@ class RunCache:
                     path.unlink()
 
 
+at_hand = RunCache()
+"""The decoded runs of this process."""
+
+
+def share_runs(folder: Path) -> None:
+    """Keep decoded runs in a folder that all workers of this machine share."""
+    global at_hand
+    if at_hand.folder != folder:
+        at_hand = RunCache(folder=folder)
+
+
 def _path(folder: Path, owner: str, name: str) -> Path:
     return folder / owner / f"{name}.arrow"
 

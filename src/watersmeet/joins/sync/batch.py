@@ -10,9 +10,10 @@ import pyarrow as pa
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Marks, Report, StateOverflowError, StepError, Store
+from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.core.timeline import Timeline
-from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
-from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout, Rows
+from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.runs import DIRECTORY, Directory
 
 if TYPE_CHECKING:
     from watersmeet.joins.sync.operator import SyncJoin

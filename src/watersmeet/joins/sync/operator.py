@@ -35,7 +35,8 @@ from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound
-from watersmeet.joins.state.runs import DIRECTORY, Directory, Layout
+from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.runs import DIRECTORY, Directory
 from watersmeet.joins.sync.batch import DisorderError, SyncBatch
 
 __all__ = ["Disorder", "DisorderError", "SyncJoin"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.matching import HIGHEST, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
-from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.window.lives import Lives, lives
 from watersmeet.joins.window.meet import NO_PORT, Facing, Found, Ports, Positions, face, joined, pieces, stretches
 from watersmeet.joins.window.rows import NO_ROWS, Kept, Window

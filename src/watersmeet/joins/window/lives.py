@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
-from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
 from watersmeet.joins.window.rows import Window
 

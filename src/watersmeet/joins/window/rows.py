@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
-from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.state.layout import as_int64
 
 NUMBER, CLOCK, DEAD = "#number", "#clock", "#dead"
 """What a run holds of a row besides its own columns: its arrival number, when it was inserted (NULL: before there was a

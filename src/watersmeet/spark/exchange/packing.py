@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.joins.core.operator import END_OF_INPUT, Marks
-from watersmeet.joins.interval.batch import LATE_BY, LATE_COLUMN
-from watersmeet.joins.state.runs import as_int64
+from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
+from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.exchange.shards import shard_of
 

@@ -30,7 +30,7 @@ from watersmeet.joins.core.operator import (
     StepError,
     Store,
 )
-from watersmeet.joins.state.runs import share_runs
+from watersmeet.joins.state.cache import share_runs
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
 
 if TYPE_CHECKING:

@@ -1,0 +1,125 @@
+"""The frame around a step of one shard: what every family does before rows meet, and after.
+
+A family opens a `Shard`, lets it set late rows apart, lets rows meet and lives end in its own way, asks how many rows
+are too many, and closes the shard with what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from watersmeet.joins.core.marks import Postpone, Watermarks, hear
+from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.state.spine import State
+
+LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
+"""What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
+
+
+class Tally:
+    """What a step counts, per port, and the late rows that it hands out."""
+
+    def __init__(self, ports: int) -> None:
+        self.rows, self.late, self.padded, self.dropped = ([0] * ports for _ in range(4))
+        self.matched = 0
+        self.late_rows: list[tuple[int, pa.Table]] = []
+
+
+class Shard:
+    """A step of one shard: its state, its marks before and after the batch, and what is counted.
+
+    ``bounds`` say how long rows live; ``waits`` which column waits for which, if that differs, and ``slowest`` whether
+    columns also wait for each other (see `hear`).
+    """
+
+    def __init__(
+        self,
+        operator: Family,
+        store: Store,
+        marks: Marks,
+        bounds: Sequence[Postpone] = (),
+        waits: Sequence[Postpone] | None = None,
+        *,
+        slowest: bool = False,
+    ) -> None:
+        self.operator = operator
+        self.state = State(store, operator.canonical)
+        known = self.state.directory
+        self.before = Watermarks.of(known.received, bounds)
+        waits = bounds if waits is None else waits
+        heard, self.active = hear(
+            marks, operator.unions, operator.idle, waits, known.received, known.active, slowest=slowest
+        )
+        self.after = self.before.folded(heard, bounds)
+        self.tally = Tally(len(operator.sides))
+
+    def late(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
+        """Which of the arrivals of a port are late; all are counted, and late ones handed out if the port shows them.
+
+        ``times`` are the watermarked columns of the table.
+        """
+        late = self.before.is_late(times, table.num_rows)
+        self.tally.rows[port] += table.num_rows
+        if late.any():
+            self.tally.late[port] += int(late.sum())
+            missed = self.before.missed({name: values[late] for name, values in times.items()}, int(late.sum()))
+            self.hand_out(port, table, late, *missed)
+        return late
+
+    def hand_out(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
+        """Hand out late rows with the mark each missed and by how much, if the port shows them."""
+        columns = self.operator.sides[port].late
+        if columns:
+            shown = table.select(list(columns)).filter(pa.array(late))
+            shown = shown.append_column(LATE_COLUMN, column).append_column(LATE_BY, by)
+            self.tally.late_rows.append((port, shown))
+
+    def excess(self, kept: Sequence[int]) -> int:
+        """How many rows must be dropped for the shard to keep no more than it may; fails if none may be."""
+        limit = self.operator.max_rows
+        if limit is None or sum(kept) <= limit:
+            return 0
+        if self.operator.overflow == "fail":
+            raise StateOverflowError(tuple(kept), limit)
+        return sum(kept) - limit
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """How many rows each spine holds."""
+        return tuple(len(spine) for spine in self.state.spines.values())
+
+    def held_back(self, columns: Iterable[str], earliest: Marks) -> dict[str, int]:
+        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        emitted, marks = self.state.directory.emitted, dict[str, int]()
+        for name in columns:
+            if name in self.after.received:
+                mark = min(self.after.received[name], earliest.get(name, self.after.received[name]))
+                marks[name] = max(mark, emitted.get(name, mark))
+        return marks
+
+    def close(
+        self,
+        watermarks: Marks,
+        rows: Iterable[pa.Table] = (),
+        kept: Sequence[int] | None = None,
+        numbers: Mapping[str, Any] | None = None,
+        **report: Any,
+    ) -> Emission:
+        """Save the state and hand out what came of the step: the rest of its ``rows``, and the numbers.
+
+        ``kept`` are the rows that each port keeps; None: there is a spine for each, and it says so. ``numbers`` is what
+        the family wants to find again in the directory.
+        """
+        changes = {} if numbers is None else {"numbers": numbers}
+        self.state.save(received=self.after.received, emitted=watermarks, active=self.active, **changes)
+        tally = self.tally
+        counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
+        told = Report(
+            **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
+            written=self.state.written, **report,
+        )  # fmt: skip
+        return Emission(tuple(rows), tuple(tally.late_rows), told)

@@ -1,0 +1,162 @@
+"""The stored form of a state, format 1, and the one place that knows how to read it.
+
+A shard's state is values by name:
+
+- ``directory``: JSON. The number of the format, the ``owner`` (the shard's name in the cache of decoded runs), the
+  marks ``received``, ``emitted`` and ``active``, the ``numbers`` that the family keeps, and by name of spine its runs,
+  oldest first: each a list of blocks (name, rows, rows left, ranges of times, range of codes, rows of one code at most)
+- ``run/<block>``: the rows of a block, sorted, as an Arrow stream compressed with lz4
+- ``note/<note>/<block>``: what is kept beside the rows and may change: flags as bits, numbers as int64 with lz4
+
+A block's name is used once ever. Columns and marks are stored under canonical names, so that a state outlives the
+aliases of a query; inside a step they are called as the query calls them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.matching import HIGHEST, LOWEST
+from watersmeet.joins.core.operator import Marks, StepError
+from watersmeet.joins.state.layout import Layout, NoteKind, Rows, Values
+
+FORMAT = 1
+DIRECTORY = "directory"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class UnknownFormatError(StepError):
+    """Raised for a state that this version cannot read: one of a later version, or from before formats had numbers."""
+
+    def __init__(self, found: object) -> None:
+        super().__init__("STATE_FORMAT", {"found": "none" if found is None else str(found), "known": str(FORMAT)})
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the directory knows of a block: enough to leave it alone when it cannot matter.
+
+    ``left``: how many of its rows are still there; ``most``: how many rows one code has at most, if that is asked.
+    """
+
+    name: str
+    rows: int
+    left: int
+    lowest: Marks
+    highest: Marks
+    lowest_code: int = int(LOWEST)
+    highest_code: int = int(HIGHEST)
+    most: int = 0
+
+    @staticmethod
+    def of(rows: Rows, *, counted: bool = False) -> Block:
+        """A new name for these rows, which are sorted, and their ranges; ``counted``: with how many share a code."""
+        codes, most = rows.codes, 0
+        if counted:
+            edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
+            most = int(np.diff(edges, prepend=0, append=len(rows)).max())
+        size = len(rows)
+        return Block(uuid4().hex, size, size, rows.lowest, rows.highest, int(codes[0]), int(codes[-1]), most)
+
+
+Run = tuple[Block, ...]
+"""The blocks of a run, in the order of their rows."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """What a shard knows between two batches; ``numbers``: what its family keeps besides rows and marks."""
+
+    runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict[str, tuple[Run, ...]])
+    received: Marks = field(default_factory=dict[str, int])
+    emitted: Marks = field(default_factory=dict[str, int])
+    active: Marks = field(default_factory=dict[str, int])
+    numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    owner: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not (any(self.runs.values()) or self.received or self.emitted or self.active or self.numbers)
+
+    def encoded(self, names: Names) -> bytes:
+        """The directory as it is stored."""
+
+        def block(of: Block) -> list[Any]:
+            ranges = [names.stored(of.lowest), names.stored(of.highest)]
+            return [of.name, of.rows, of.left, *ranges, of.lowest_code, of.highest_code, of.most]
+
+        runs = {spine: [[block(part) for part in run] for run in runs] for spine, runs in self.runs.items() if runs}
+        marks = {name: names.stored(getattr(self, name)) for name in ("received", "emitted", "active")}
+        told = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
+        return json.dumps(told).encode()
+
+    @staticmethod
+    def decoded(value: bytes | None, names: Names) -> Directory:
+        """The directory that was stored, or a new one."""
+        if value is None:
+            return Directory()
+        read = cast("dict[str, Any]", json.loads(value))
+        if read.get("format") != FORMAT:
+            raise UnknownFormatError(read.get("format"))
+
+        def block(of: list[Any]) -> Block:
+            name, rows, left, lowest, highest, *rest = of
+            return Block(name, rows, left, names.known(lowest), names.known(highest), *rest)
+
+        runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in read["runs"].items()}
+        received, emitted, active = (names.known(read[name]) for name in ("received", "emitted", "active"))
+        return Directory(runs, received, emitted, active, read["numbers"], read["owner"])
+
+
+def canonical_rows(rows: Rows, layout: Layout, names: Names) -> pa.RecordBatch:
+    """Rows as a block holds them: columns and numbers under canonical names, each once."""
+    columns = [*rows.table.columns, *(pa.array(rows.beside[name]) for name in layout.numbers)]
+    held = dict(zip(names.listed(layout.written), columns, strict=True))
+    return pa.RecordBatch.from_arrays(list(held.values()), names=list(held))
+
+
+def known_rows(batch: pa.RecordBatch, layout: Layout, names: Names) -> Rows:
+    """The rows that a block holds, as a step calls them."""
+    columns = [batch.column(name) for name in names.listed(layout.written)]
+    return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.written)))
+
+
+def encode_rows(batch: pa.RecordBatch) -> bytes:
+    """The rows of a block as they are stored."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()
+
+
+def decode_rows(value: bytes) -> pa.RecordBatch:
+    """The rows of a block that was stored."""
+    with pa.ipc.open_stream(pa.py_buffer(value)) as reader:
+        return reader.read_next_batch()
+
+
+def encode_note(values: Values) -> bytes:
+    """What is kept beside rows, as it is stored."""
+    if values.dtype == np.bool_:
+        return np.packbits(values).tobytes()
+    return pa.compress(values.tobytes(), codec="lz4", asbytes=True)
+
+
+def decode_note(value: bytes, kind: NoteKind, rows: int) -> Values:
+    """What was stored beside so many rows.
+
+    >>> decode_note(encode_note(np.array([True, False, True])), "flag", 3).tolist()
+    [True, False, True]
+    """
+    if kind == "flag":
+        return np.unpackbits(np.frombuffer(value, np.uint8), count=rows).astype(np.bool_)
+    return np.frombuffer(pa.decompress(value, decompressed_size=8 * rows, codec="lz4", asbytes=True), np.int64)

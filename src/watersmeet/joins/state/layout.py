@@ -1,0 +1,182 @@
+"""Rows of a state in memory, and the layout that says how they are kept: their columns, their order, their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.core.changes import WEIGHT, joined_tables
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, merge_order, sort_order
+
+MICROS_PER_DAY = 86_400_000_000
+
+NoteKind = Literal["flag", "number"]
+
+Values = npt.NDArray[Any]
+"""A value per row: whole numbers (int64) or flags."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with their codes and times at hand as numpy arrays, and beside them what is held apart from the table.
+
+    ``beside`` has the layout's numbers, such as weights, and its notes, such as flags of who has matched.
+    """
+
+    table: pa.RecordBatch
+    codes: Ints
+    times: Mapping[str, Ints]
+    beside: Mapping[str, Values] = field(default_factory=dict[str, Values])
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def take(self, positions: Ints) -> Rows:
+        """The rows at these positions, in that order."""
+        return Rows(
+            self.table.take(pa.array(positions)),
+            self.codes[positions],
+            {name: values[positions] for name, values in self.times.items()},
+            {name: values[positions] for name, values in self.beside.items()},
+        )
+
+    def where(self, keep: Bools) -> Rows:
+        """The rows for which ``keep`` is true, in the order they have."""
+        return self if bool(keep.all()) else self.take(np.flatnonzero(keep))
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows from ``start`` to before ``stop``, without copying them."""
+        if start <= 0 and stop >= len(self):
+            return self
+        stop = min(stop, len(self))
+        return Rows(
+            self.table.slice(start, stop - start),
+            self.codes[start:stop],
+            {name: values[start:stop] for name, values in self.times.items()},
+            {name: values[start:stop] for name, values in self.beside.items()},
+        )
+
+    def with_beside(self, **values: Values) -> Rows:
+        """The same rows with other values beside them."""
+        return replace(self, beside={**self.beside, **values})
+
+    @property
+    def weights(self) -> Ints:
+        """How often each row is there."""
+        return self.beside[WEIGHT]
+
+    @property
+    def lowest(self) -> dict[str, int]:
+        """The earliest of each of the times."""
+        return {name: int(values.min()) for name, values in self.times.items()}
+
+    @property
+    def highest(self) -> dict[str, int]:
+        """The latest of each of the times."""
+        return {name: int(values.max()) for name, values in self.times.items()}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are kept.
+
+    - ``columns``: what is kept of a row
+    - ``times``: columns at hand as int64, whose ranges the directory keeps
+    - ``sort_time``: runs are sorted by code, and within one code by this time; empty: by code alone
+    - ``code``: an int64 column, equal wherever the keys are; None: all rows have the same
+    - ``numbers``: further int64 columns, written with the rows but held beside the table
+    - ``notes``: values per row that may change, written apart from the rows
+    """
+
+    columns: tuple[str, ...]
+    times: tuple[str, ...] = ()
+    sort_time: str = ""
+    code: str | None = None
+    numbers: tuple[str, ...] = ()
+    notes: tuple[tuple[str, NoteKind], ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The columns of a run as it is written."""
+        return (*self.columns, *self.numbers)
+
+    def rows(self, table: pa.Table | pa.RecordBatch) -> Rows:
+        """The table's columns as rows, in the order they have."""
+        batch = _one_batch(table.select(list(self.written)))
+        beside = {name: as_int64(batch.column(name)) for name in self.numbers}
+        if self.numbers:
+            batch = batch.select(list(self.columns))
+        codes = np.zeros(batch.num_rows, np.int64) if self.code is None else as_int64(batch.column(self.code))
+        return Rows(batch, codes, {name: as_int64(batch.column(name)) for name in self.times}, beside)
+
+    def sorted(self, rows: Rows) -> Rows:
+        """The rows in the order of a run."""
+        if self.sort_time:
+            return rows.take(sort_order(rows.codes, rows.times[self.sort_time]))
+        is_sorted = rows.codes.size < 2 or bool((rows.codes[1:] >= rows.codes[:-1]).all())
+        return rows if is_sorted else rows.take(np.argsort(rows.codes, kind="stable"))
+
+    def merged(self, parts: Sequence[Rows]) -> Rows:
+        """Several sorted parts as one; of equal rows those of earlier parts come first."""
+        rows = together(parts)
+        if len(parts) < 2 or not self.sort_time:
+            return self.sorted(rows) if len(parts) > 1 else rows
+        return rows.take(merge_order(rows.codes, rows.times[self.sort_time]))
+
+    @cached_property
+    def nothing(self) -> Rows:
+        """No rows; their columns have no types."""
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0)] * len(self.columns), names=list(self.columns))
+        none = np.zeros(0, np.int64)
+        flags = {name: none.astype(np.bool_) if kind == "flag" else none for name, kind in self.notes}
+        return Rows(empty, none, dict.fromkeys(self.times, none), dict.fromkeys(self.numbers, none) | flags)
+
+
+def together(parts: Sequence[Rows]) -> Rows:
+    """Parts one behind the other, with what all of them have beside them."""
+    parts = [part for part in parts if len(part)] or list(parts[-1:])
+    if len(parts) == 1:
+        return parts[0]
+    schema = parts[0].table.schema
+    if all(part.table.schema.equals(schema) for part in parts):
+        batch = _one_batch(pa.Table.from_batches([part.table for part in parts]))
+    else:
+        # Parts may differ in what does not change a value, such as the time zone a session shows timestamps in.
+        batch = _one_batch(joined_tables([pa.Table.from_batches([part.table]) for part in parts]))
+    shared = [name for name in parts[0].beside if all(name in part.beside for part in parts)]
+    return Rows(
+        batch,
+        np.concatenate([part.codes for part in parts]),
+        {name: np.concatenate([part.times[name] for part in parts]) for name in parts[0].times},
+        {name: np.concatenate([part.beside[name] for part in parts]) for name in shared},
+    )
+
+
+def as_int64(array: pa.Array) -> Ints:
+    """An event time or code as int64: TIMESTAMP and DATE in microseconds, NULL as the highest value."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        array = pc.multiply(array.cast(pa.int32()).cast(pa.int64()), pa.scalar(MICROS_PER_DAY, pa.int64()))
+    elif pa.types.is_timestamp(kind):
+        array = array.view(pa.int64())
+    elif not pa.types.is_int64(kind):
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, int(HIGHEST))
+    return array.to_numpy(zero_copy_only=False)
+
+
+def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    if isinstance(table, pa.RecordBatch):
+        return table
+    batches = table.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise RuntimeError("a shard's batch holds more than 2 GiB in one column; use more shards or smaller batches")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

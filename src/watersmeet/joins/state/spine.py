@@ -1,0 +1,321 @@
+"""The state engine: rows of one kind in one shard, as sorted runs that are added to, asked, annotated and merged.
+
+Invariants. A block of a run never changes and its name is used once ever, so a worker may keep decoded blocks from
+batch to batch and is never wrong; what changes is kept beside it as notes. New rows become a run of their own, and runs
+of about one size become one, so that a row is rewritten about once per size it passes through (`Budget`). Nothing is
+written before `State.save`, but for merged runs, which are written block by block and are never in memory whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools
+from watersmeet.joins.core.operator import Store
+from watersmeet.joins.state import cache
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.format import (
+    DIRECTORY,
+    Block,
+    Directory,
+    Run,
+    canonical_rows,
+    decode_note,
+    decode_rows,
+    encode_note,
+    encode_rows,
+    known_rows,
+)
+from watersmeet.joins.state.layout import Layout, Rows, Values, together
+
+Rule = Callable[[Rows, bool], Rows]
+"""What is alive of the rows of several runs, sorted, the older first among equals; and whether no older run is left."""
+
+GONE = "gone"
+"""The note that says which rows of a block are there no longer."""
+
+BLOCKS_AT_HAND = 64
+"""So many blocks are held in a step for further questions: most ask twice, for old rows and for matches."""
+
+
+class State:
+    """The state of one shard during a step: open it, use its spines, save it once.
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> import pyarrow as pa
+    >>> store, layout = MemoryStore(), Layout(("k", "v"), code="k")
+    >>> state = State(store)
+    >>> state.spine("rows", layout).add(layout.rows(pa.table({"k": [2, 1], "v": ["b", "a"]})))
+    >>> state.save(received={"t": 5})
+    >>> state = State(store)
+    >>> [state.spine("rows", layout).read(block).table["v"].to_pylist() for block in state.spine("rows", layout).blocks]
+    [['a', 'b']]
+    """
+
+    def __init__(self, store: Store, names: Names | None = None) -> None:
+        self.store = store
+        self.names = Names() if names is None else names
+        self.value: bytes | None = store.get(DIRECTORY)
+        self.directory: Directory = Directory.decoded(self.value, self.names)
+        self.spines: dict[str, Spine] = {}
+        listed = frozenset(block.name for runs in self.directory.runs.values() for run in runs for block in run)
+        if self.value is not None:
+            cache.at_hand.retain(self.directory.owner, listed)
+
+    def spine(self, name: str, layout: Layout, budget: Budget | None = None, rule: Rule | None = None) -> Spine:
+        """The rows of that name."""
+        if name not in self.spines:
+            self.spines[name] = Spine(self, name, layout, budget or Budget(), rule)
+        return self.spines[name]
+
+    @property
+    def written(self) -> int:
+        """How many rows were written, new ones and those of merged runs."""
+        return sum(spine.written for spine in self.spines.values())
+
+    def save(self, **changes: Any) -> None:
+        """Store what is new, and the directory with these ``changes``, if there are any."""
+        runs = {name: spine.save() for name, spine in self.spines.items()}
+        directory = replace(self.directory, runs={**self.directory.runs, **runs}, **changes)
+        value = directory.encoded(self.names)
+        if value != self.value and not (self.value is None and directory.is_blank):
+            self.store.put(DIRECTORY, value)
+        self.directory, self.value = directory, value
+
+
+class Spine:
+    """Sorted runs of one kind of row, during a step.
+
+    ``runs`` are oldest first. A question goes through ``blocks`` by their ranges and reads those that matter.
+    """
+
+    def __init__(self, state: State, name: str, layout: Layout, budget: Budget, rule: Rule | None) -> None:
+        self.state = state
+        self.layout = layout
+        self.budget = budget
+        self.rule = rule
+        self.kinds = dict(layout.notes)
+        self.runs: list[Run] = list(state.directory.runs.get(name, ()))
+        self.written = 0
+        self._fresh: dict[str, Rows] = {}
+        self._held: dict[str, Rows] = {}
+        self._notes: dict[tuple[str, str], Values] = {}
+        self._changed: set[tuple[str, str]] = set()
+
+    def __len__(self) -> int:
+        """How many rows there are; those that cancel out but have not met yet count, too."""
+        return sum(block.left for run in self.runs for block in run)
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks, as they are now."""
+        return [block for run in self.runs for block in run]
+
+    def earliest(self, time: str) -> int | None:
+        """The earliest time in a column; None if there are no rows."""
+        return min((block.lowest[time] for run in self.runs for block in run), default=None)
+
+    def read(self, block: Block) -> Rows:
+        """The rows of a block with their notes, those that are `GONE` included."""
+        rows = self._fresh.get(block.name)
+        if rows is not None:
+            return rows
+        rows = self._held.get(block.name)
+        if rows is None:
+            rows = self._decoded(block)
+            if len(self._held) >= BLOCKS_AT_HAND:
+                self._held.clear()
+            self._held[block.name] = rows
+        if not self.kinds:
+            return rows
+        return rows.with_beside(**{name: self.note(block, name) for name in self.kinds})
+
+    def note(self, block: Block, name: str) -> Values:
+        """What is kept beside the rows of a block."""
+        if block.name in self._fresh:
+            return self._fresh[block.name].beside[name]
+        found = self._notes.get((name, block.name))
+        if found is None:
+            value = self.state.store.get(_note(name, block))
+            if value is None:
+                raise RuntimeError(f"the state has no note {name} for the block {block.name}")
+            found = decode_note(value, self.kinds.get(name, "flag"), block.rows)
+            self._notes[name, block.name] = found
+        return found
+
+    def left(self, block: Block) -> Bools:
+        """Which rows of a block are still there."""
+        if block.left == block.rows:
+            return np.ones(block.rows, np.bool_)
+        return ~self.note(block, GONE)
+
+    def annotate(self, block: Block, name: str, values: Values) -> None:
+        """Change what is kept beside the rows of a block."""
+        if block.name in self._fresh:
+            self._fresh[block.name] = self._fresh[block.name].with_beside(**{name: values})
+            return
+        self._notes[name, block.name] = values
+        self._changed.add((name, block.name))
+
+    def add(self, rows: Rows) -> None:
+        """Take in further rows, in any order, with their notes beside them: they become a run."""
+        run = self._blocks(self.layout.sorted(rows))
+        if run:
+            self.runs.append(run)
+
+    def remove(self, block: Block, leaving: Bools) -> None:
+        """Let rows of a block leave; the block gives way to one without them where it has become sparse."""
+        if not leaving.any():
+            return
+        stay = self.left(block) & ~leaving
+        left, sparse = int(np.count_nonzero(stay)), self.budget.sparse
+        if not left:
+            self.drop(block)
+        elif block.name in self._fresh or (sparse is not None and left * sparse < block.rows):
+            rest = self.read(block).where(stay)
+            self._forget(block)
+            self._put_in_place(block, self._blocks(rest))
+        else:
+            self.annotate(block, GONE, ~stay)
+            self._put_in_place(block, (replace(block, left=left),))
+
+    def drop(self, block: Block) -> None:
+        """Let all rows of a block leave."""
+        self._forget(block)
+        self._put_in_place(block, ())
+
+    def compact(self) -> None:
+        """Merge all runs, so that nothing is stored that is not alive."""
+        if self.runs:
+            self._merge(list(self.runs))
+
+    def merged(self, runs: Sequence[Run] | None = None) -> Iterator[Rows]:
+        """What is alive of some runs, or of all, in order, by ranges of codes that fit in memory."""
+        runs = self.runs if runs is None else runs
+        is_oldest = bool(runs) and runs[0] is self.runs[0]
+        for low, high in _ranges([block for run in runs for block in run], self.budget.chunk):
+            parts = [part for run in runs for block in run for part in self._between(block, low, high)]
+            if parts:
+                rows = self.layout.merged(parts)
+                rows = rows if self.rule is None else self.rule(rows, is_oldest)
+                if len(rows):
+                    yield rows
+
+    def save(self) -> tuple[Run, ...]:
+        """Merge runs that have become many, store what is new, and return what there is now."""
+        runs = list(self.runs)
+        for group in self.budget.groups([sum(block.left for block in run) for run in runs]):
+            self._merge([runs[number] for number in group])
+        for block in self.blocks:
+            if block.name in self._fresh:
+                self._put(block, self._fresh[block.name])
+        for name, block in self._changed:
+            self.state.store.put(f"note/{name}/{block}", encode_note(self._notes[name, block]))
+        self._fresh, self._changed = {}, set()
+        return tuple(self.runs)
+
+    def _blocks(self, rows: Rows) -> Run:
+        """Sorted rows as blocks that have not been written yet."""
+        size, run = self.budget.block, list[Block]()
+        for start in range(0, len(rows), size):
+            part = rows.slice(start, start + size)
+            run.append(self._named(part))
+            self._fresh[run[-1].name] = part
+        return tuple(run)
+
+    def _named(self, rows: Rows) -> Block:
+        return Block.of(rows, counted=not self.layout.sort_time)
+
+    def _between(self, block: Block, low: int, high: int) -> Iterator[Rows]:
+        """The rows of a block that are there and have codes from ``low`` to ``high``, as one part, or none."""
+        if block.lowest_code > high or low > block.highest_code:
+            return
+        rows = self.read(block)
+        if block.left < block.rows:
+            rows = rows.where(self.left(block))
+        start = 0 if low <= block.lowest_code else int(np.searchsorted(rows.codes, low, "left"))
+        stop = len(rows) if block.highest_code <= high else int(np.searchsorted(rows.codes, high, "right"))
+        if start < stop:
+            yield rows.slice(start, stop)
+
+    def _merge(self, runs: list[Run]) -> None:
+        """Let one run take the place of several; written block by block, so that it is never in memory whole."""
+        run: list[Block] = []
+        size, carried = self.budget.block, list[Rows]()
+        for rows in self.merged(runs):
+            whole = together([*carried, rows])
+            full = len(whole) - len(whole) % size if len(whole) >= size else 0
+            run += [self._put_new(whole.slice(start, start + size)) for start in range(0, full, size)]
+            carried = [whole.slice(full, len(whole))] if full < len(whole) else []
+        run += [self._put_new(part) for part in carried]
+        for block in (block for old in runs for block in old):
+            self._forget(block)
+        place = self.runs.index(runs[0])
+        rest = [[old for old in part if old not in runs] for part in (self.runs[:place], self.runs[place:])]
+        self.runs = [*rest[0], *([tuple(run)] if run else []), *rest[1]]
+
+    def _put_in_place(self, block: Block, blocks: Run) -> None:
+        """Let these blocks take the place of one."""
+        for number, run in enumerate(self.runs):
+            if any(one.name == block.name for one in run):
+                changed = tuple(new for one in run for new in (blocks if one.name == block.name else (one,)))
+                self.runs[number : number + 1] = [changed] if changed else []
+                return
+
+    def _decoded(self, block: Block) -> Rows:
+        owner = self.state.directory.owner
+        batch = cache.at_hand.find(owner, block.name)
+        if batch is None:
+            value = self.state.store.get(f"run/{block.name}")
+            if value is None:
+                raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
+            batch = decode_rows(value)
+            cache.at_hand.put(owner, block.name, batch)
+        return known_rows(batch, self.layout, self.state.names)
+
+    def _put_new(self, rows: Rows) -> Block:
+        block = self._named(rows)
+        self._put(block, rows)
+        return block
+
+    def _put(self, block: Block, rows: Rows) -> None:
+        batch = canonical_rows(rows, self.layout, self.state.names)
+        self.state.store.put(f"run/{block.name}", encode_rows(batch))
+        for name in self.kinds:
+            self.state.store.put(_note(name, block), encode_note(rows.beside[name]))
+        cache.at_hand.put(self.state.directory.owner, block.name, batch)
+        self.written += len(rows)
+
+    def _forget(self, block: Block) -> None:
+        """Remove a block from the store, unless it was never there."""
+        names = [*self.kinds, *([GONE] if block.left < block.rows else [])]
+        for name in names:
+            self._notes.pop((name, block.name), None)
+            self._changed.discard((name, block.name))
+        self._held.pop(block.name, None)
+        if self._fresh.pop(block.name, None) is None:
+            self.state.store.remove(f"run/{block.name}")
+            for name in names:
+                self.state.store.remove(_note(name, block))
+            cache.at_hand.drop(self.state.directory.owner, block.name)
+
+
+def _note(name: str, block: Block) -> str:
+    return f"note/{name}/{block.name}"
+
+
+def _ranges(blocks: list[Block], size: int) -> list[tuple[int, int]]:
+    """Ranges of codes, first to last, that cover all blocks, each with about ``size`` rows."""
+    found: list[tuple[int, int]] = []
+    low, rows = int(LOWEST), 0
+    for block in sorted(blocks, key=lambda block: block.highest_code):
+        rows += block.rows
+        if rows >= size and block.highest_code >= low:
+            found.append((low, block.highest_code))
+            low, rows = block.highest_code + 1, 0
+    return [*found, (low, int(HIGHEST))] if low <= int(HIGHEST) else found

@@ -1,0 +1,185 @@
+"""A table in one shard: a spine of weighted rows, whose sum the table is.
+
+A row that was inserted in one run and taken back in another is not there. Equal rows have equal codes, so what cancels
+out meets within one code. All runs are merged when the smaller ones together hold as much as the largest, so what is
+stored is about twice what the table holds at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT, grouped, key_ids
+from watersmeet.joins.core.matching import Ints, Stretches
+from watersmeet.joins.core.operator import StateOverflowError
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.format import Block
+from watersmeet.joins.state.layout import Layout, NoteKind, Rows, together
+from watersmeet.joins.state.spine import Spine, State
+
+BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
+"""Codes are hashes, so a batch of changes touches every block of a large table: what a block costs besides its matches
+must be small against the batch, and blocks therefore few."""
+
+
+def table_layout(columns: Sequence[str], code: str | None, *notes: tuple[str, NoteKind]) -> Layout:
+    """What is stored of a table's rows: rows that agree in all ``columns`` are one row with a larger weight."""
+    return Layout(tuple(dict.fromkeys(columns)), code=code, numbers=(WEIGHT,), notes=notes)
+
+
+def weighted(layout: Layout, table: pa.Table | pa.RecordBatch) -> Rows:
+    """The table's columns as rows in the order they have; without a column `WEIGHT` each has weight one.
+
+    >>> weighted(table_layout(["k"], "k"), pa.table({"k": [7, 8], "v": ["a", "b"]})).weights.tolist()
+    [1, 1]
+    """
+    if WEIGHT not in table.schema.names:
+        table = table.append_column(WEIGHT, pa.array(np.ones(table.num_rows, np.int64)))
+    return layout.rows(table)
+
+
+def unweighted(rows: Rows) -> pa.Table:
+    """The rows as a table of changes, with `WEIGHT`."""
+    return pa.Table.from_batches([rows.table]).append_column(WEIGHT, pa.array(rows.weights))
+
+
+def consolidated(rows: Rows, is_oldest: bool = True) -> Rows:
+    """Rows in the order of their codes with equal ones put together, those of weight zero gone.
+
+    >>> layout = table_layout(["k", "v"], "k")
+    >>> changes = pa.table({"k": [1, 2, 2], "v": ["a", "b", "b"], WEIGHT: [1, 1, -1]})
+    >>> consolidated(weighted(layout, changes)).table.to_pylist()
+    [{'k': 1, 'v': 'a'}]
+    """
+    codes = rows.codes
+    shared = np.zeros(codes.size, np.bool_)
+    same = codes[1:] == codes[:-1]
+    shared[1:] |= same
+    shared[:-1] |= same
+    if not shared.any():
+        return rows.where(rows.weights != 0)
+    # Only rows of one code can be equal, and with most keys a code has one row.
+    many = np.flatnonzero(shared)
+    some = rows.take(many)
+    first, totals = grouped(pa.Table.from_batches([some.table]), some.weights)
+    weights = np.where(shared, 0, rows.weights)
+    weights[many[first]] = totals
+    return rows.with_beside(**{WEIGHT: weights}).where(weights != 0)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Questions to a table, and changes of it."""
+
+    spine: Spine
+
+    @staticmethod
+    def of(state: State, name: str, layout: Layout, budget: Budget = BUDGET) -> Table:
+        """The table of that name in a shard."""
+        return Table(state.spine(name, layout, budget, consolidated))
+
+    def __len__(self) -> int:
+        return len(self.spine)
+
+    @property
+    def layout(self) -> Layout:
+        """What is stored of its rows."""
+        return self.spine.layout
+
+    def rows(self, table: pa.Table) -> Rows:
+        """Changes in the order of their codes, those of equal rows put together."""
+        return consolidated(self.layout.sorted(weighted(self.layout, table)))
+
+    def matching(self, codes: Ints) -> Rows:
+        """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
+        parts: list[Rows] = []
+        for block, start, stop in self._located(codes):
+            parts += _of_codes(self.spine.read(block), codes[start:stop])
+        return consolidated(self.layout.merged(parts)) if parts else self.layout.nothing
+
+    def counts(self, codes: Ints) -> Ints:
+        """At least how many rows there are for each of these codes (sorted, each once): what is stored, or a bound.
+
+        A bound that is low enough is taken from the directory, so that nothing is read for it.
+        """
+        most = sum(max(block.most for block in run) for run in self.spine.runs)
+        if most * codes.size <= self.spine.budget.chunk:
+            return np.full(codes.size, most)
+        found = np.zeros(codes.size, np.int64)
+        for block, start, stop in self._located(codes):
+            stored, some = self.spine.read(block).codes, codes[start:stop]
+            found[start:stop] += np.searchsorted(stored, some, "right") - np.searchsorted(stored, some, "left")
+        return found
+
+    def _located(self, codes: Ints) -> Iterator[tuple[Block, int, int]]:
+        """The blocks that may hold rows of these sorted codes, with the stretch of the codes that each may hold."""
+        for run in self.spine.runs if codes.size else ():
+            starts = np.searchsorted(codes, np.array([block.lowest_code for block in run]), "left")
+            stops = np.searchsorted(codes, np.array([block.highest_code for block in run]), "right")
+            for number in np.flatnonzero(starts < stops):
+                yield run[number], int(starts[number]), int(stops[number])
+
+    def upserted(self, table: pa.Table, key: Sequence[str]) -> Rows:
+        """What upserts and deletes by key change: -old, +new, consolidated; nothing where both are equal.
+
+        ``table`` has the columns, `OP`, and `POSITION` (without: rows are in order of delivery). Of several changes of
+        one key the last counts. A row's code must follow from its key. The table is left as it is.
+        """
+        if not table.num_rows:
+            return self.layout.nothing
+        names, ids = table.schema.names, key_ids(table, key)
+        is_placed = POSITION in names
+        order = np.argsort(table.column(POSITION).to_numpy(), kind="stable") if is_placed else np.arange(len(table))
+        last = np.full(table.num_rows, -1)
+        # Of several assignments to one place, numpy lets the last stand.
+        last[ids[order]] = order
+        latest = table.take(pa.array(np.sort(last[last >= 0])))
+        new = weighted(self.layout, latest.select(list(self.layout.columns)))
+        old = self.matching(np.unique(new.codes))
+        both = together([new, old])
+        keys = key_ids(both.table, key)
+        replaced = np.flatnonzero(np.isin(keys[len(new) :], keys[: len(new)])) + len(new)
+        inserted = np.flatnonzero(latest.column(OP).to_numpy() > 0)
+        weights = np.where(np.arange(len(both)) < len(new), both.weights, -both.weights)
+        changes = both.with_beside(**{WEIGHT: weights}).take(np.concatenate([replaced, inserted]))
+        return consolidated(self.layout.sorted(changes))
+
+
+def chunked(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
+    """Codes in stretches for which there are few more than ``size`` rows each, unless one code alone has more.
+
+    >>> [part.tolist() for part in chunked(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
+    [[3, 5], [8], [9]]
+    """
+    if codes.size:
+        before = (np.cumsum(counts) - counts) // size
+        yield from np.split(codes, np.flatnonzero(np.diff(before)) + 1)
+
+
+def keep_within(tables: Sequence[Table], max_rows: int | None) -> None:
+    """Fail if tables hold more rows than they may; rows that cancel out do not count, but are first seen here."""
+    if max_rows is None or sum(map(len, tables)) <= max_rows:
+        return
+    kept = tuple(sum(map(len, table.spine.merged())) for table in tables)
+    if sum(kept) > max_rows:
+        raise StateOverflowError(kept, max_rows)
+    for table in tables:
+        table.spine.compact()
+
+
+def _of_codes(rows: Rows, codes: Ints) -> list[Rows]:
+    """The rows of these codes as one part, or none; the rows and the codes are in order."""
+    start = np.searchsorted(rows.codes, codes, "left")
+    # Most codes miss most runs, and a row's code tells a miss at once: the second search is for the others.
+    start = start[rows.codes[np.minimum(start, rows.codes.size - 1)] == codes]
+    if not start.size:
+        return []
+    stop = np.searchsorted(rows.codes, rows.codes[start], "right")
+    total = int((stop - start).sum())
+    if total == start.size:
+        return [rows.take(start)]
+    return [rows.take(pairs.build) for pairs in Stretches(start, start, stop).pieces(total)]
