@@ -18,7 +18,14 @@ def test_the_contracts_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["watersmeet.cli.app", "watersmeet.cli.check", "watersmeet.project", "watersmeet.demo.streams"]
+    "module",
+    [
+        "watersmeet.cli.app",
+        "watersmeet.cli.check",
+        "watersmeet.project",
+        "watersmeet.demo.streams",
+        "watersmeet.formats",
+    ],
 )
 def test_no_spark_is_loaded_before_it_is_needed(module: str) -> None:
     program = f"import sys, {module}; print([m for m in ('pyspark', 'pandas', 'py4j') if m in sys.modules])"

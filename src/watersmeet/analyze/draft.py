@@ -113,7 +113,8 @@ class Draft:
 
     def _sink(self, name: str | None) -> str | None:
         """The sink of that name as it was declared."""
-        return next((s.name for s in self.script.sinks if name is not None and s.name.lower() == name.lower()), None)
+        sink = self.script.sink(name)
+        return None if sink is None else sink.name
 
 
 def _is_bounded(relation: AnalyzedRelation) -> bool:

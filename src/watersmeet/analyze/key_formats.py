@@ -85,8 +85,8 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
     what, hint = f"STORE KEY AS {store.key}", None
     if store.key not in KEY_TYPES:
         hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
-    elif store.key in _NUMBERS and _is_text_only(draft):
-        what, hint = f"{what} into Kafka", "write `STORE KEY AS string`: keys are written as text."
+    elif store.key in _NUMBERS and (title := _text_only(draft)):
+        what, hint = f"{what} into {title}", "write `STORE KEY AS string`: keys are written as text."
     elif not draft.refusals and draft.is_bounded:
         key = replace(draft, query=replace(draft.query, store=None)).finished().key
         if not key:
@@ -97,7 +97,7 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
         yield draft.refusal("UNSUPPORTED_STATEMENT", store.span, what=what, hint=hint)
 
 
-def _is_text_only(draft: Draft) -> bool:
-    """Whether the result goes to a sink that takes keys as text."""
-    into = (draft.query.into or "").lower()
-    return any(sink.name.lower() == into and sink_format(sink).has_text_keys for sink in draft.script.sinks)
+def _text_only(draft: Draft) -> str | None:
+    """The title of the sink format that takes keys as text, if the result goes to one."""
+    sink = draft.script.sink(draft.query.into)
+    return sink_format(sink).title if sink is not None and sink_format(sink).has_text_keys else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from watersmeet.analyze.column_types import is_same
 from watersmeet.analyze.draft import Draft
-from watersmeet.catalog import Field, Sink, Source, Span
+from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.nodes import Query, leaves
 
@@ -49,7 +49,7 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
     if len(leaves(query.relation)) == 1:
         hint = "leave LATE INTO out: rows are late for a join."
         yield unsupported(draft, query.late_into_span, "LATE INTO without a join", hint)
-    sink = _sink(draft, query.late_into)
+    sink = draft.script.sink(query.late_into)
     if sink is not None and sink.fields:
         yield wrong_output(
             draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, and late rows have their own",
@@ -59,7 +59,7 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
 
 def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:
     """A sink that declares columns takes whole rows of a source only if they are the columns of that source."""
-    sink = _sink(draft, name)
+    sink = draft.script.sink(name)
     if sink is not None and sink.fields and source.fields and not _is_alike(sink.fields, source.fields):
         reason = f"its columns are those of {source.name}, and {name} declares others"
         hint = f"declare {name} with the columns of {source.name}, or without any."
@@ -71,10 +71,6 @@ def _is_alike(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
     return len(fields) == len(others) and all(
         a.name.lower() == b.name.lower() and is_same(a.type, b.type) for a, b in pairs
     )
-
-
-def _sink(draft: Draft, name: str | None) -> Sink | None:
-    return next((s for s in draft.script.sinks if name is not None and s.name.lower() == name.lower()), None)
 
 
 def unsupported(draft: Draft, span: Span, what: str, hint: str) -> Refusal:

@@ -19,8 +19,7 @@ Selected = tuple[Output, Span]
 
 def assigned(draft: Draft, selected: Sequence[Selected]) -> tuple[tuple[Output, ...], list[Refusal]]:
     """The columns of the sink in its order, each with what it is assigned; of a sink that declares none, SELECT's."""
-    into = draft.query.into
-    sink = next((s for s in draft.script.sinks if into is not None and s.name.lower() == into.lower()), None)
+    sink = draft.script.sink(draft.query.into)
     if sink is None or not sink.fields:
         return tuple(output for output, _ in selected), []
     refusals = [

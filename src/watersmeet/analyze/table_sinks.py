@@ -25,8 +25,7 @@ Column = tuple[str, str]
 
 def check_table_sinks(draft: Draft) -> Draft:
     """The draft with what is to be refused of the sink that its result goes to."""
-    into = draft.query.into
-    sink = next((s for s in draft.script.sinks if into is not None and s.name.lower() == into.lower()), None)
+    sink = draft.script.sink(draft.query.into)
     if sink is None:
         return draft
     wrong = [*_check_option(draft, sink)]

@@ -285,6 +285,10 @@ class Script:
         """The span as a place that an error can show; None for what no text says."""
         return None if span == NOWHERE else Place(self.name, self.text, span.start, span.end)
 
+    def sink(self, name: str | None) -> Sink | None:
+        """The sink of that name, if it is declared; names compare without case."""
+        return next((sink for sink in self.sinks if name is not None and sink.name.lower() == name.lower()), None)
+
 
 def scans(relation: Relation) -> tuple[Scan, ...]:
     """The sources of a relation from left to right, those inside a union too.

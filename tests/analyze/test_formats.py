@@ -1,0 +1,52 @@
+"""The registers of formats, and what a format refuses and decides without Spark."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+
+from watersmeet.catalog import Source
+from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, source_format
+
+STREAM = "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in');"
+TABLE = "CREATE TABLE s (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))"
+ALL = "SELECT TABLE * FROM s;"
+REMOTE = "CREATE SINK o USING csv OPTIONS (path 's3://b', changes 'snapshot');"
+
+
+def test_every_name_is_that_of_one_format() -> None:
+    for formats in (SOURCE_FORMATS, SINK_FORMATS):
+        names = [*chain(*(one.names for one in formats))]
+        assert len(names) == len(set(names)) and names == [name.lower() for name in names]
+    assert len({feed.name for feed in FEEDS}) == len(FEEDS)
+
+
+def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -> None:
+    options = {
+        "subscribe": "orders", "Value.Format": "json", "kafka.bootstrap.servers": "h:1", "kafka.isolation.level": "x",
+        "maxOffsetsPerTrigger": "5", "failOnDataLoss": "false", "startingOffsets": "latest", "password": "p",
+    }  # fmt: skip
+    found = source_format(Source("orders", (), format="kafka", options=options)).row_options
+    assert found == {"subscribe": "orders", "value.format": "json", "kafka.isolation.level": "x"}
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        (f"{STREAM} CREATE SINK o USING postgres; INSERT INTO o SELECT STREAM * FROM s;", "no table is named"),
+        (
+            f"{TABLE} USING json; {REMOTE} INSERT INTO o {ALL}",
+            "a table as it is can only be kept in a folder of this machine",
+        ),
+        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json or csv"),
+        (
+            f"{TABLE} USING json OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
+            "a time counts millis, micros or nanos",
+        ),
+    ],
+)
+def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
+    [refusal] = refused(script)
+    assert (refusal.condition, refusal.parameters["reason"]) == ("WRONG_OPTION", reason)
+    assert refusal.place is not None
