@@ -118,10 +118,18 @@ class Layout:
 
     def sorted(self, rows: Rows) -> Rows:
         """The rows in the order of a run."""
+        if self._is_sorted(rows):
+            return rows
         if self.sort_time:
             return rows.take(sort_order(rows.codes, rows.times[self.sort_time]))
-        is_sorted = rows.codes.size < 2 or bool((rows.codes[1:] >= rows.codes[:-1]).all())
-        return rows if is_sorted else rows.take(np.argsort(rows.codes, kind="stable"))
+        return rows.take(np.argsort(rows.codes, kind="stable"))
+
+    def _is_sorted(self, rows: Rows) -> bool:
+        before, after = rows.codes[:-1], rows.codes[1:]
+        if not self.sort_time:
+            return bool((before <= after).all())
+        times = rows.times[self.sort_time]
+        return bool(((before < after) | ((before == after) & (times[:-1] <= times[1:]))).all())
 
     def merged(self, parts: Sequence[Rows]) -> Rows:
         """Several sorted parts as one; of equal rows those of earlier parts come first."""
