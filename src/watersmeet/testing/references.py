@@ -13,13 +13,12 @@ from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.changelog.definition import Reference as ChangelogReference
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.operator import Emission, JoinOperator, Marks, Report
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.group.definition import GroupReference
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.interval.definition import Reference
 from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.latest.definition import LatestReference
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.lookup.definition import LookupReference
 from watersmeet.joins.lookup.operator import LookupJoin
@@ -72,30 +71,6 @@ class _Tables:
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Any:
         """One batch: the changes per port."""
         return self.reference.step({port: list(rows) for port, rows in arrivals.items()})
-
-
-class LatestReference:
-    """The latest row per key, one row at a time."""
-
-    def __init__(self, latest: Latest) -> None:
-        self.latest = latest
-        self.rows: dict[Any, tuple[Any, ...]] = {}
-
-    def step(self, arrivals: Mapping[int, Sequence[Row]]) -> Counter[tuple[Any, ...]]:
-        """One batch: upserts and deletes in the order of delivery; gives what changes, each row with a number."""
-        before = Counter(self.rows.values())
-        for row in sorted(arrivals.get(0, ()), key=lambda row: row.get(POSITION, 0)):
-            key = tuple(freeze(row[name]) for name in self.latest.port.keys)
-            if any(row[name] is None for name in self.latest.port.keys):
-                continue
-            dead = self.latest.port.dead is not None and row[self.latest.port.dead]
-            if dead or (not self.latest.append and row[OP] < 0):
-                self.rows.pop(key, None)
-            else:
-                self.rows[key] = tuple(freeze(row[name]) for name in self.latest.port.columns)
-        after = Counter(self.rows.values())
-        after.subtract(before)
-        return Counter({row: number for row, number in after.items() if number})
 
 
 def step_by_definition(
