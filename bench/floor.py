@@ -9,6 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.families import OPERATORS
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report, Store
 from watersmeet.joins.core.port import Port
@@ -44,7 +45,7 @@ class Floor(Family):
 def floor_query(spark: SparkSession, text: str, shards: int) -> DataFrame:
     """The query of a script of one join, with the floor in the place of its operator."""
     script = read_script(text)
-    plan = plan_query(analyze(script)[0])
+    plan = plan_query(analyze(script)[0], OPERATORS)
     assert isinstance(plan.relation, JoinPlan)
     without = replace(plan, relation=replace(plan.relation, operator=Floor()))
     frames, files = read_sources(spark, script, {}), find_files(spark, script, {})

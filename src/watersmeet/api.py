@@ -25,6 +25,7 @@ from watersmeet.calls import (
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
 from watersmeet.explanation.physical import render
+from watersmeet.families import OPERATORS
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
@@ -267,7 +268,9 @@ def explain(
         script, sources = interval_call(query, right, on, within, how, times)
         frames = {LEFT: query, RIGHT: right}
     inputs = "batches" if frames and not any(frame.isStreaming for frame in frames.values()) else "streams"
-    return "\n\n".join(render(one, plan_query(one)) for one in analyze(script, sources, inputs=inputs))
+    return "\n\n".join(
+        render(one, plan_query(one, OPERATORS), OPERATORS) for one in analyze(script, sources, inputs=inputs)
+    )
 
 
 def _result(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.explanation.blocks import render_query
+from watersmeet.explanation.blocks import Known, render_query
+from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import AnalyzedView
 from watersmeet.plan.words import expression_in_words
@@ -125,7 +126,7 @@ def test_a_view_stores_its_key_in_another_format(analyzed):
 def test_how_the_key_of_a_result_is_stored(analyzed, store, query, key):
     query = analyzed(f"{PLAIN}{INSERTED} INSERT INTO files {query} STORE {store};")
     assert texts(query.key) == [key]
-    assert key in render_query(query)
+    assert key in render_query(query, Known(OPERATORS))
     assert [expression_in_words(o.expr) for o in query.outputs if o.name == "_key"] in ([], [key])
 
 

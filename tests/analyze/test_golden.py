@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.explanation.blocks import Physical, query_as_json, render_query
+from watersmeet.explanation.blocks import Known, query_as_json, render_query
+from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script
 
@@ -25,7 +26,7 @@ def answer(path: Path) -> str:
     except WatersmeetError as error:
         return f"{error}\n"
     warnings = [f"Warning: {warned.message}" for query in queries for warned in query.warnings]
-    return "\n\n".join([*(render_query(query) for query in queries), *warnings]) + "\n"
+    return "\n\n".join([*(render_query(query, Known(OPERATORS)) for query in queries), *warnings]) + "\n"
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
@@ -43,7 +44,9 @@ def test_every_golden_text_has_its_script():
 def test_json_says_what_the_tree_says():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["an interval join"]), ("why", ["it has bounds", "in both directions"])]
-    found = query_as_json(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
+    found = query_as_json(
+        query, Known(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else [])
+    )
     relation = json.loads(json.dumps(found))["relation"]
     assert relation["remarks"] == dict(remarks)
     assert relation["keys"] == [["o.order_id", "d.order_id"]]
@@ -52,12 +55,12 @@ def test_json_says_what_the_tree_says():
         {"column": "d.delivery_time", "other": "o.order_time", "constant": 300_000_000, "strict": False},
     ]
     assert relation["left"]["filters"] == ["o.item_id > 0"]
-    assert all(line in render_query(query) for line in relation["kept"])
+    assert all(line in render_query(query, Known(OPERATORS)) for line in relation["kept"])
 
 
 def test_json_tells_of_unions_heartbeats_and_late_rows():
     [query] = analyze(read_script((GOLDEN / "union.sql").read_text("utf-8"), "q.sql"))
-    found = json.loads(json.dumps(query_as_json(query)))
+    found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))
     assert found["late_into"] == "too_late"
     union = found["relation"]["left"]
     assert (union["alias"], union["heartbeat"]) == ("s", "s.kind = 'hb'")
@@ -67,9 +70,11 @@ def test_json_tells_of_unions_heartbeats_and_late_rows():
 
 def test_json_tells_what_a_join_of_the_left_side_emits():
     [query] = analyze(read_script((GOLDEN / "semi_join.sql").read_text("utf-8"), "q.sql"))
-    found = json.loads(json.dumps(query_as_json(query)))["relation"]
+    found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))["relation"]
     assert (found["join"], found["left"]["join"]) == ("anti", "semi")
-    assert all(line in render_query(query) for join in (found, found["left"]) for line in join["emitted"])
+    assert all(
+        line in render_query(query, Known(OPERATORS)) for join in (found, found["left"]) for line in join["emitted"]
+    )
     assert all(join["emitted"] for join in (found, found["left"]))
 
 
@@ -78,8 +83,8 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
     queries = analyze(read_script((GOLDEN / f"{name}.sql").read_text("utf-8"), "q.sql"))
     assert len(queries) == joins
     for query in queries:
-        found = json.loads(json.dumps(query_as_json(query)))["relation"]
-        text = render_query(query)
+        found = json.loads(json.dumps(query_as_json(query, Known(OPERATORS))))["relation"]
+        text = render_query(query, Known(OPERATORS))
         lines = [
             line
             for label in ("windows", "arrival", "alone", "ports", "version", "kept")
@@ -92,6 +97,6 @@ def test_json_says_of_every_family_what_the_tree_says(name: str, joins: int):
 def test_remarks_stand_in_the_tree():
     [query] = analyze(read_script((GOLDEN / "bounded_left_join.sql").read_text("utf-8"), "q.sql"))
     remarks = [("operator", ["interval join"]), ("why", ["it has bounds", "in both directions"])]
-    text = render_query(query, Physical(lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
+    text = render_query(query, Known(OPERATORS, lambda kept: remarks if isinstance(kept, AnalyzedIntervalJoin) else []))
     assert "├─ operator    interval join" in text
     assert "├─ why         it has bounds\n   │              in both directions" in text

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from watersmeet.explanation.asked import asked_as_json, render_asked
-from watersmeet.explanation.blocks import query_as_json, query_topology, render_query
+from watersmeet.explanation.blocks import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.physical import as_json, render, topology_of
 from watersmeet.explanation.topology import Topology
+from watersmeet.families import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
@@ -35,7 +36,10 @@ def shown(path: Path) -> str:
     if stage == "plan":
         return render_asked(read_script(text, "q.sql")) + "\n"
     explained = [
-        render(query, plan_query(query)) if stage == "physical" else render_query(query) for query in queries_of(text)
+        render(query, plan_query(query, OPERATORS), OPERATORS)
+        if stage == "physical"
+        else render_query(query, Known(OPERATORS))
+        for query in queries_of(text)
     ]
     return "\n\n".join(explained) + "\n"
 
@@ -67,10 +71,10 @@ def test_explain_tells_which_filters_moved(
 ) -> None:
     sql = f"SELECT STREAM o.id FROM orders o {kind} JOIN customers c WITHIN 5 ON o.id = c.id WHERE {where};"
     [query] = queries_of(STREAMS + sql)
-    found: Any = as_json(query, plan_query(query))
+    found: Any = as_json(query, plan_query(query, OPERATORS), OPERATORS)
     assert found["where"] == after
     assert (found["relation"]["left"]["filters"], found["relation"]["right"]["filters"]) == (before_left, before_right)
-    text = render(query, plan_query(query))
+    text = render(query, plan_query(query, OPERATORS), OPERATORS)
     assert all(f"{part} (moved here from WHERE)" in text for part in (*before_left, *before_right))
     assert all(f"{part} (after the join: it " in text for part in after)
 
@@ -78,11 +82,11 @@ def test_explain_tells_which_filters_moved(
 def test_the_graph_has_filters_before_and_after_the_join() -> None:
     sql = "SELECT STREAM o.id FROM orders o LEFT JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.id > 0 AND c.id > 0;"
     [query] = queries_of(STREAMS + sql)
-    assert ways(topology_of(query, plan_query(query))) == [
+    assert ways(topology_of(query, plan_query(query, OPERATORS), OPERATORS)) == [
         ["source1", "filter1", "repartition1", "join1", "filter2", "project1", "sink1"],
         ["source2", "repartition2", "join1", "filter2", "project1", "sink1"],
     ]
-    assert ways(query_topology(query)) == [
+    assert ways(query_topology(query, Known(OPERATORS))) == [
         ["source1", "filter1", "join1", "filter2", "project1", "sink1"],
         ["source2", "join1", "filter2", "project1", "sink1"],
     ]
@@ -106,7 +110,7 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
     sinks = "CREATE SINK joined USING parquet; CREATE SINK late USING parquet;"
     sql = "INSERT INTO joined SELECT STREAM o.id FROM orders o JOIN customers c WITHIN 5 ON o.id = c.id LATE INTO late;"
     [query] = queries_of(STREAMS + sinks + sql)
-    graph = query_topology(query)
+    graph = query_topology(query, Known(OPERATORS))
     titles = {node.id: node.step.title for node in graph.nodes}
     assert [titles[edge.end] for edge in graph.edges if edge.start == "join1"] == ["late rows INTO late", ""]
 
@@ -114,8 +118,8 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
 def test_json_and_graph_say_what_the_tree_says(path: Path) -> None:
     for query in queries_of(path.read_text("utf-8")):
-        found: Any = json.loads(json.dumps(as_json(query, plan_query(query))))
-        text = render(query, plan_query(query))
+        found: Any = json.loads(json.dumps(as_json(query, plan_query(query, OPERATORS), OPERATORS)))
+        text = render(query, plan_query(query, OPERATORS), OPERATORS)
         told = [line for node in found["topology"]["nodes"] for lines in node["facts"].values() for line in lines]
         assert told and all(line in text for line in told)
         assert [column["name"] for column in found["columns"]] == [output.name for output in query.outputs]
@@ -126,12 +130,12 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     [query] = queries_of(
         STREAMS + "SELECT STREAM o.id FROM orders o JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.a = c.b;"
     )
-    found: Any = as_json(query, plan_query(query))
+    found: Any = as_json(query, plan_query(query, OPERATORS), OPERATORS)
     left = found["relation"]["left"]
     assert left["read"] == ["id", "a", "t"]
     assert left["repartition"] == "by o.id, so that rows that may meet are in one shard"
     assert found["relation"]["remarks"]["operator"][0].startswith("interval join")
-    before: Any = query_as_json(query)
+    before: Any = query_as_json(query, Known(OPERATORS))
     assert (before["relation"]["left"]["read"], before["relation"]["remarks"]) == (None, {})
 
 

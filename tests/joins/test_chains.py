@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.families import OPERATORS
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.interval.definition import multiset
 from watersmeet.physical import QueryPlan, plan_query
@@ -54,7 +55,7 @@ def queries(draw: st.DrawFn, ways: int) -> str:
 def planned(query: str, lag: int) -> QueryPlan:
     columns = f"id BIGINT, t BIGINT, v BIGINT, WATERMARK FOR t AS t - {lag}"
     declared = "".join(f"CREATE STREAM {stream} ({columns});" for stream in STREAMS)
-    return plan_query(analyze(read_script(declared + query))[0])
+    return plan_query(analyze(read_script(declared + query))[0], OPERATORS)
 
 
 def rows() -> st.SearchStrategy[Rows]:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from watersmeet.families import OPERATORS
 from watersmeet.physical import join_plans, plan_query
 from watersmeet.physical.difference import Told, difference
 from watersmeet.physical.identity import canonical_json, identity_of, words_of
@@ -69,7 +70,7 @@ CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id
 def told(text: str, shards: int = 4) -> Told:
     """A script of one query with its identity."""
     (query,) = analyze(read_script(text))
-    plan = plan_query(query)
+    plan = plan_query(query, OPERATORS)
     return Told(identity_of(plan, shards), words_of(plan))
 
 
@@ -203,6 +204,6 @@ def test_secrets_are_not_kept() -> None:
 @pytest.mark.parametrize("text", [JOIN, GROUPED, LATEST, LOOKUP, VIEW, WINDOWED, ASOF])
 def test_every_column_has_one_canonical_name(text: str) -> None:
     (query,) = analyze(read_script(text))
-    for join in join_plans(plan_query(query).relation):
+    for join in join_plans(plan_query(query, OPERATORS).relation):
         names = dict(getattr(join.operator, "names", ()))
         assert len(set(names.values())) == len(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from watersmeet.families import OPERATORS
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.group.operator import GroupBy
@@ -28,7 +29,7 @@ CREATE STREAM e (id INT NOT NULL, n INT);
 
 def planned(sql: str) -> QueryPlan:
     [query] = analyze(read_script(TABLES + sql, "q.sql"))
-    return plan_query(query)
+    return plan_query(query, OPERATORS)
 
 
 def only_join(sql: str) -> JoinPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.families import OPERATORS
 from watersmeet.physical import JoinPlan, plan_query
 from watersmeet.queries import analyze, read_script
 
@@ -16,7 +17,7 @@ def plan(left: str, right: str, on: str = "ON l.k = r.k", items: str = "l.v", or
         CREATE STREAM r (k BIGINT, j STRING, v BIGINT) {order};
         SELECT STREAM {items} FROM l WINDOW ({left}) JOIN r WINDOW ({right}) {on};"""
     (query,) = analyze(read_script(script))
-    relation = plan_query(query).relation
+    relation = plan_query(query, OPERATORS).relation
     assert isinstance(relation, JoinPlan)
     return relation
 

@@ -15,6 +15,7 @@ from tests.spark.frames import counted
 
 import watersmeet as ws
 from watersmeet.explanation.physical import render
+from watersmeet.families import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.build import build
@@ -95,7 +96,7 @@ def test_workers_read_what_spark_reads(spark: SparkSession, tmp_path: Path) -> N
 def test_explain_says_which_sources_workers_read(tmp_path: Path, options: str, more: str, read: str | None) -> None:
     script = read_script(SCRIPT.format(columns=COLUMNS, folder=tmp_path, options=options, more=more))
     (query,) = analyze(script)
-    said = render(query, plan_query(query))
+    said = render(query, plan_query(query, OPERATORS), OPERATORS)
     assert (read is None and "as columns" not in said) or (read is not None and f"{read} read the Parquet" in said)
 
 

@@ -14,6 +14,7 @@ from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
+from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import Progress
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
@@ -46,7 +47,7 @@ def arrivals(seed: int) -> list[Row]:
 
 def by_definition(left: list[Row], right: list[Row]) -> Counter[tuple[Any, ...]]:
     script = read_script(DEFINED)
-    query = LocalQuery(plan_query(analyze(script)[0]), "reference")
+    query = LocalQuery(plan_query(analyze(script)[0], OPERATORS), "reference")
     tables = {s.name: arrow_table(s.fields, rows) for s, rows in zip(script.sources, (left, right), strict=True)}
     return Counter(tuple(row.values()) for row in query.step(tables, {}).rows.to_pylist())
 

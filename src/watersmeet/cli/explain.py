@@ -14,10 +14,11 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.script import open_script, read_project
 from watersmeet.errors import refuse
 from watersmeet.explanation.asked import asked_as_json, asked_topologies, render_asked
-from watersmeet.explanation.blocks import ANALYZED, Physical, query_as_json, query_topology, render_query
+from watersmeet.explanation.blocks import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.physical import known
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
+from watersmeet.families import OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
@@ -60,16 +61,18 @@ def _asked(script: Script) -> Explained:
 
 
 def _analyzed(path: Path, stage: Stage) -> Explained:
-    pairs = [(query, _planned(query) if stage == "physical" else ANALYZED) for query in open_script(path).queries]
+    pairs = [
+        (query, _planned(query) if stage == "physical" else Known(OPERATORS)) for query in open_script(path).queries
+    ]
     return Explained(
-        "\n\n".join(render_query(query, physical) for query, physical in pairs),
-        [query_as_json(query, physical) for query, physical in pairs],
-        [query_topology(query, physical) for query, physical in pairs],
+        "\n\n".join(render_query(query, found) for query, found in pairs),
+        [query_as_json(query, found) for query, found in pairs],
+        [query_topology(query, found) for query, found in pairs],
     )
 
 
-def _planned(query: AnalyzedQuery) -> Physical:
-    return known(plan_query(query, late="kept" if query.late_into else "counted"))
+def _planned(query: AnalyzedQuery) -> Known:
+    return known(plan_query(query, OPERATORS, late="kept" if query.late_into else "counted"), OPERATORS)
 
 
 def _write(path: Path, text: str) -> None:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.query import Physical, Stateful, query_block
+from watersmeet.explanation.query import Known, Stateful, query_block
 from watersmeet.explanation.topology import Topology, block_as_json, topology, topology_as_json, tree
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, expression_in_words
 
 __all__ = [
-    "Physical", "Stateful", "amount_in_words", "expression_in_words", "query_as_json", "query_topology", "render_query",
+    "Known", "Stateful", "amount_in_words", "expression_in_words", "query_as_json", "query_topology", "render_query",
 ]  # fmt: skip
 
-ANALYZED = Physical()
-"""Nothing is known but the analysis."""
 
-
-def render_query(query: AnalyzedQuery, physical: Physical = ANALYZED) -> str:
+def render_query(query: AnalyzedQuery, known: Known) -> str:
     """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
-    return tree(query_block(query, physical))
+    return tree(query_block(query, known))
 
 
-def query_as_json(query: AnalyzedQuery, physical: Physical = ANALYZED) -> dict[str, object]:
+def query_as_json(query: AnalyzedQuery, known: Known) -> dict[str, object]:
     """The query for machines; `render_query` says the same."""
-    block = query_block(query, physical)
+    block = query_block(query, known)
     found = block_as_json(block)
     relation = found.pop("input")
     return {
@@ -39,6 +36,6 @@ def query_as_json(query: AnalyzedQuery, physical: Physical = ANALYZED) -> dict[s
     }
 
 
-def query_topology(query: AnalyzedQuery, physical: Physical = ANALYZED) -> Topology:
+def query_topology(query: AnalyzedQuery, known: Known) -> Topology:
     """The query as a graph, from the sources to the sinks."""
-    return topology(query_block(query, physical))
+    return topology(query_block(query, known))

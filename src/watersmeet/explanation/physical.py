@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.explanation.blocks import Physical, Stateful, query_as_json, query_topology, render_query
+from watersmeet.explanation.blocks import Known, Stateful, query_as_json, query_topology, render_query
+from watersmeet.explanation.family import Families
 from watersmeet.explanation.topology import Topology
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
 from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
@@ -32,22 +32,22 @@ SHARDS = (
 """How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
 
 
-def render(query: AnalyzedQuery, plan: QueryPlan) -> str:
+def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
     """The plan as a tree of text."""
-    return render_query(query, known(plan))
+    return render_query(query, known(plan, families))
 
 
-def as_json(query: AnalyzedQuery, plan: QueryPlan) -> dict[str, object]:
+def as_json(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> dict[str, object]:
     """The plan for machines."""
-    return query_as_json(query, known(plan))
+    return query_as_json(query, known(plan, families))
 
 
-def topology_of(query: AnalyzedQuery, plan: QueryPlan) -> Topology:
+def topology_of(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> Topology:
     """The plan as a graph."""
-    return query_topology(query, known(plan))
+    return query_topology(query, known(plan, families))
 
 
-def known(plan: QueryPlan) -> Physical:
+def known(plan: QueryPlan, families: Families) -> Known:
     """What a plan adds to the analysis of its query."""
     columns = dict(_asked(plan.relation))
     joins = join_plans(plan.relation)
@@ -71,7 +71,7 @@ def known(plan: QueryPlan) -> Physical:
         return "" if join is None else _exchange(join, port)
 
     is_spread = any(port.route != "one" for join in joins for port in join.ports)
-    return Physical(remarks, read, exchange, SHARDS if is_spread else ())
+    return Known(families, remarks, read, exchange, SHARDS if is_spread else ())
 
 
 def _statics(relation: RelationPlan) -> Iterator[StaticJoinPlan]:
@@ -117,7 +117,7 @@ def _exchange(join: JoinPlan, number: int) -> str:
         case "partition":
             return f"by {_keys(join, number)}, so that the rows of a partition stay together"
         case "time":
-            meaning = "so that equal times meet" if isinstance(join.analyzed, AnalyzedSyncJoin) else "to any shard"
+            meaning = "so that equal times meet" if {p.route for p in join.ports} == {"time"} else "to any shard"
             return f"by {' and '.join(port.times)}, {meaning}"
         case "spread":
             return "by all columns, to any shard"
@@ -139,8 +139,6 @@ def _keys(join: JoinPlan, number: int) -> str:
             keys = tuple(ungrouped(expr, join.analyzed.group) for expr in join.analyzed.key)
         case AnalyzedScan():
             return ", ".join(word(name) for name in join.analyzed.source.primary_key) or "all columns"
-        case AnalyzedSyncJoin():
-            return ", ".join(port.times)
         case _:
             assert isinstance(join.analyzed, ConditionalJoin)
             keys = tuple(pair[number] for pair in join.analyzed.keys)

@@ -1,4 +1,4 @@
-"""The families of joins: each brings the language to what `joins/` computes; one folder each, and one entry here.
+"""What brings the language to what `joins/` computes: families of joins, and stages; one folder each, and one entry.
 
 Everything below receives from here what it needs to know of them.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from watersmeet.families.family import Family
+from watersmeet.families.family import Family, Stage
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -21,3 +21,6 @@ FAMILIES: Mapping[str, Family] = {
     )
 }
 """All families by name: the folder of each, here and in ``joins/``."""
+
+OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, "group": Stage("group"), "latest": Stage("latest")}
+"""Whatever keeps rows, by name: all that is planned and explained."""

@@ -18,10 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-OperatorKind = Literal["interval", "window", "sync", "as-of", "lookup", "merge", "block-nested", "group", "latest", ""]
-"""What keeps state in a query: a join of one of the families, of two tables by merging or block by block, GROUP BY as a
-table, the latest row per key; nothing where it is not known."""
-
 Health = Literal[0, 1]
 """1: its query runs; 0: it has failed."""
 
@@ -33,13 +29,14 @@ ROUNDED = 0.05
 class OperatorNumbers:
     """What one operator did in a batch.
 
+    - ``kind``: what its family is called; nothing where it is not known
     - ``events``: rows that came out of it, padded ones and those of `UNMATCHED ... INTO` too; late rows do not
     - ``events_processed``: rows that came in
     - ``seconds``: how long its shards computed, added up; ``shards``: how many there are
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
     """
 
-    kind: OperatorKind = ""
+    kind: str = ""
     busy: float = 0.0
     backpressure: float = 0.0
     health: Health = 1

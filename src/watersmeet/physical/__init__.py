@@ -1,22 +1,15 @@
-"""Which operator, and why. `plan_query` is the one place where a join family is chosen."""
+"""Which operator, and why: from an analyzed query to its plan, each family planning its own."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from watersmeet.catalog import Source
-from watersmeet.families.asof.relation import AnalyzedAsofJoin
-from watersmeet.families.changelog.relation import AnalyzedTableJoin
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
-from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.joins.core.operator import Overflow
-from watersmeet.physical.asof import plan_asof_join
-from watersmeet.physical.group import plan_group, plan_latest, rows_for_group, rows_for_latest
+from watersmeet.physical.family import Families, JoinPlanner, StagePlanner, Travel
 from watersmeet.physical.identity import names_of
-from watersmeet.physical.interval import plan_interval_join
 from watersmeet.physical.leaves import (
     all_columns,
     columns_in,
@@ -30,6 +23,7 @@ from watersmeet.physical.leaves import (
 from watersmeet.physical.nodes import (
     PADDED,
     Computed,
+    Derived,
     JoinPlan,
     Lag,
     LateralPlan,
@@ -46,10 +40,7 @@ from watersmeet.physical.nodes import (
     scan_plans,
     view_plans,
 )
-from watersmeet.physical.sync import plan_sync_join
-from watersmeet.physical.tables import is_upserting, plan_lookup_join, plan_table, plan_table_join
 from watersmeet.physical.types import DeclaredTypes, Types
-from watersmeet.physical.window import plan_window_join
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import (
@@ -61,24 +52,19 @@ from watersmeet.plan.relation import (
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    ConditionalJoin,
     Output,
     leaves,
 )
 
 __all__ = [
-    "PADDED", "Computed", "DeclaredTypes", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits", "PortPlan",
-    "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan", "join_plans",
-    "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
+    "PADDED", "Computed", "DeclaredTypes", "Derived", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
+    "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan",
+    "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
 ]  # fmt: skip
 
 
 LateRows = Literal["counted", "kept"]
 """What becomes of late rows: they are only counted, or also emitted, with all columns, apart from the result."""
-
-
-Travel = Literal["rows", "upserts", "weights"]
-"""How the rows of a table reach a stage: as they are, as versions; with what each does to its key; or with weights."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +85,14 @@ def limits_of(script: Script) -> Limits | None:
 
 
 def plan_query(
-    query: AnalyzedQuery, types: Types | None = None, late: LateRows = "counted", limits: Limits | None = None
+    query: AnalyzedQuery,
+    families: Families,
+    types: Types | None = None,
+    late: LateRows = "counted",
+    limits: Limits | None = None,
 ) -> QueryPlan:
     """The plan of a query; without ``types`` the declared ones are used."""
-    planner = _Planner(types or DeclaredTypes(sources_of(query.relation)), late)
+    planner = _Planner(families, types or DeclaredTypes(sources_of(query.relation)), late)
     body = planner.body(query, query.outputs)
     relation = body.relation if limits is None else _limited(body.relation, limits)
     return names_of(
@@ -133,17 +123,21 @@ class _Body:
 class _Planner:
     """Plans relations; ``late`` says whether late rows are shown, with all columns of their source."""
 
+    families: Families
     types: Types
     late: LateRows
 
+    @property
+    def stages(self) -> Iterator[StagePlanner]:
+        """What may keep rows behind the relation of a query."""
+        return (family.plan for family in self.families.values() if isinstance(family.plan, StagePlanner))
+
     def body(self, query: AnalyzedQuery, outputs: tuple[Output, ...]) -> _Body:
         """The plan of a query that must show these columns."""
-        if query.group is not None:
-            rows = rows_for_group(query)
-            return _Body(plan_group(query, rows, self.view(rows), self.types), (), outputs)
-        if query.result == "table" and query.relation.result == "stream":
-            view, shown = rows_for_latest(query, outputs)
-            return _Body(plan_latest(query, self.view(view), self.types), (), shown)
+        for stage in self.stages:
+            if stage.applies(query):
+                view, shown = stage.rows(query, outputs)
+                return _Body(stage.plan(query, view, self.view(view), self.types), (), shown)
         needed = columns_in([*query.where, *(output.expr for output in outputs)])
         if query.ports_into:
             needed |= frozenset(column for leaf in leaves(query.relation) for column in all_columns(leaf))
@@ -154,12 +148,7 @@ class _Planner:
         """The plan of a relation that must show the columns ``needed``; ``travel``: how a table's rows may come."""
         match relation:
             case AnalyzedScan():
-                scan = plan_scan(relation, needed, whole=self.late == "kept")
-                if travel == "rows":
-                    return replace(scan, changes=None)
-                return (
-                    scan if scan.changes != "upserts" or travel == "upserts" else plan_table(relation, scan, self.types)
-                )
+                return self.scan(relation, needed, travel)
             case AnalyzedView():
                 return self.view(relation, needed)
             case AnalyzedUnion():
@@ -169,12 +158,19 @@ class _Planner:
                 own = f"{relation.alias}.{relation.alias}"
                 below = self.plan(relation.input, inside)
                 return LateralPlan(relation.alias, below, relation.array, relation.filters, own in inside)
-            case AnalyzedLookupJoin() if relation.is_static:
-                return self.static(relation, needed)
             case AnalyzedJoin():
-                return self.join(relation, needed)
+                return self.join(relation, needed) if relation.passing is None else self.static(relation, needed)
             case _:
                 raise AssertionError(relation)
+
+    def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: Travel) -> RelationPlan:
+        """The plan of a source; upserts that must come with weights go through a stage that knows the rows before."""
+        plan = plan_scan(scan, needed, whole=self.late == "kept")
+        if travel == "rows":
+            return replace(plan, changes=None)
+        if plan.changes != "upserts" or travel == "upserts":
+            return plan
+        return next(stage.table for stage in self.stages if stage.table is not None)(scan, plan, self.types)
 
     def view(self, view: AnalyzedView, needed: frozenset[str] | None = None) -> ViewPlan:
         """The plan of a view that must show the columns ``needed``, or all."""
@@ -192,42 +188,37 @@ class _Planner:
         inputs = tuple(self.plan(s, frozenset(own)) for s, own in zip(union.sides, taken, strict=True))
         return UnionPlan(union.alias, inputs, taken, names, union.filters)
 
-    def static(self, join: AnalyzedLookupJoin, needed: frozenset[str]) -> StaticJoinPlan:
-        """The plan of a lookup in a table that never changes."""
+    def planner(self, join: AnalyzedJoin) -> JoinPlanner[Any]:
+        """How the family of a join plans it."""
+        plan = self.families[join.family].plan
+        assert isinstance(plan, JoinPlanner)
+        return plan
+
+    def static(self, join: AnalyzedJoin, needed: frozenset[str]) -> StaticJoinPlan:
+        """The plan of a join of rows that pass with a table that never changes."""
         inside = needed | _inside(join) | frozenset(times_of(join))
-        table = join.looked_up
+        port = next(port for port, side in enumerate(join.inputs) if side is not join.passing)
+        table, stream = join.inputs[port], join.inputs[1 - port]
         assert isinstance(table, AnalyzedScan)
         scan = replace(plan_scan(table, inside, whole=self.late == "kept"), changes=None)
-        below = self.plan(join.stream, inside)
-        why = ("lookup by Spark: the table never changes, so nothing is kept and no rows are shuffled by shard",)
+        below = self.plan(stream, inside)
         columns = tuple(column for column in (*shown_by(below), *shown_by(scan)) if column in inside)
-        return StaticJoinPlan(below, scan, _whole_condition(join), join.kind == "inner", columns, why, join)
+        why = (self.planner(join).by_spark,)
+        return StaticJoinPlan(below, scan, join.expressions, join.pads(port) is None, columns, why, join)
 
-    def join(self, relation: AnalyzedJoin, needed: frozenset[str]) -> JoinPlan:
+    def join(self, join: AnalyzedJoin, needed: frozenset[str]) -> JoinPlan:
         """The plan of a join over its inputs."""
-        times = frozenset(column for side in relation.inputs for column in times_of(side))
-        inside = needed | times | _inside(relation)
-        given = tuple(self.input(relation, n, needed, inside) for n in range(len(relation.inputs)))
-        match relation:
-            case AnalyzedSyncJoin():
-                return plan_sync_join(relation, given)
-            case AnalyzedWindowJoin():
-                return plan_window_join(relation, (given[0], given[1]), self.types)
-            case AnalyzedAsofJoin():
-                return plan_asof_join(relation, (given[0], given[1]), self.types)
-            case AnalyzedLookupJoin():
-                return plan_lookup_join(relation, (given[0], given[1]), self.types)
-            case AnalyzedTableJoin():
-                return plan_table_join(relation, (given[0], given[1]), self.types)
-            case AnalyzedIntervalJoin():
-                return plan_interval_join(relation, (given[0], given[1]), self.types)
-            case _:
-                raise AssertionError(relation)
+        times = frozenset(column for side in join.inputs for column in times_of(side))
+        inside = needed | times | _inside(join)
+        planner = self.planner(join)
+        given = tuple(self.input(join, n, needed, inside, planner.travel(join, n)) for n in range(len(join.inputs)))
+        return planner.plan(join, given, self.types)
 
-    def input(self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str]) -> PortInput:
+    def input(
+        self, join: AnalyzedJoin, port: int, needed: frozenset[str], inside: frozenset[str], travel: Travel
+    ) -> PortInput:
         """One side of a join, and what the join is told of it."""
         relation = join.inputs[port]
-        travel = "rows" if isinstance(join, AnalyzedAsofJoin) else "upserts" if is_upserting(join, port) else "weights"
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in shown_by(plan) if column in needed)
         visible = frozenset(relation.aliases)
@@ -239,35 +230,17 @@ def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
     """Only rows of a source can be late: a join's marks never overtake its rows."""
     if isinstance(relation, AnalyzedView):
         return relation.query.group is None and _is_fed_by_rows(relation.query.relation)
-    if isinstance(relation, AnalyzedLateral):
-        return _is_fed_by_rows(relation.input)
-    if isinstance(relation, AnalyzedLookupJoin) and relation.is_static:
-        return _is_fed_by_rows(relation.stream)
+    if relation.passing is not None:
+        return _is_fed_by_rows(relation.passing)
     if isinstance(relation, AnalyzedUnion):
         return all(_is_fed_by_rows(side) for side in relation.sides)
     return isinstance(relation, AnalyzedScan)
 
 
-def _inside(relation: AnalyzedJoin) -> frozenset[str]:
+def _inside(join: AnalyzedJoin) -> frozenset[str]:
     """The columns that a join itself reads, watermarked ones apart."""
-    if not isinstance(relation, ConditionalJoin):
-        return frozenset()
-    keys = [side for pair in relation.keys for side in pair]
-    found = columns_in([*keys, *relation.left_only, *relation.right_only, *relation.residual])
-    if not isinstance(relation, AnalyzedWindowJoin):
-        return found
-    for port, leaf in enumerate((relation.left, relation.right)):
-        window, order = relation.windows[port], relation.order[port]
-        found |= columns_in([*window.partition_by, *([] if window.column is None else [window.column])])
-        found |= frozenset(() if order is None else (f"{leaf.alias}.{order}",))
-        found |= frozenset(all_columns(leaf) if relation.unmatched[port] else ())
-    return found
-
-
-def _whole_condition(join: AnalyzedLookupJoin) -> tuple[Expr, ...]:
-    """ON, put together again."""
-    equalities = tuple(Expr("=", pair) for pair in join.keys)
-    return (*equalities, *join.left_only, *join.right_only, *join.residual)
+    further = (column for port in range(len(join.inputs)) for column in join.reads(port))
+    return columns_in(join.expressions) | frozenset(further)
 
 
 def _any_column(relation: AnalyzedRelation) -> frozenset[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from watersmeet.catalog import Field, Source
-from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.physical.nodes import (
     Changes,
     JoinPlan,
@@ -20,7 +19,6 @@ from watersmeet.physical.nodes import (
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import (
     AnalyzedJoin,
-    AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedRelation,
     AnalyzedScan,
@@ -94,16 +92,12 @@ def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:
     match relation:
         case AnalyzedScan():
             return tuple(_scan_lags(relation))
-        case AnalyzedLateral():
-            return lags_of(relation.input)
         case AnalyzedView():
             return tuple(_view_lags(relation))
         case AnalyzedUnion():
             return tuple(_union_lags(relation))
-        case AnalyzedLookupJoin() if relation.is_static:
-            return lags_of(relation.stream)
         case _:
-            return ()
+            return () if relation.passing is None else lags_of(relation.passing)
 
 
 def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
@@ -123,8 +117,6 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
     match relation:
         case AnalyzedScan():
             return tuple(_scan_idle(relation))
-        case AnalyzedLateral():
-            return idle_of(relation.input)
         case AnalyzedView():
             return tuple(
                 (outer + mark.removeprefix(inner), idle)
@@ -134,10 +126,8 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
             )
         case AnalyzedUnion():
             return tuple(_union_idle(relation))
-        case AnalyzedLookupJoin() if relation.is_static:
-            return idle_of(relation.stream)
         case _:
-            return ()
+            return () if relation.passing is None else idle_of(relation.passing)
 
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:

@@ -186,6 +186,20 @@ class PortPlan:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """A column of a join's frame that tells what the operator tells in ``of``.
+
+    With ``port`` it is a struct of ``side``, the one of ``sides`` whose number the operator tells in the column of that
+    name, and of what is told, ``at``; NULL where there is no number.
+    """
+
+    name: str
+    of: str
+    port: str | None = None
+    sides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class JoinPlan:
     """A join: its ports, the operator, what is left to Spark after it, and why it is done so.
 
@@ -194,6 +208,8 @@ class JoinPlan:
     - ``pads``: per port, what its columns show where a row has no part of that port, by columns of the frame; none:
       NULL everywhere. Where it is not, the operator tells the missing port in the column `PADDED`
     - ``made``: the types of columns that the operator makes and no port has, as DDL
+    - ``derived``: columns that stand in the frame in place of such
+    - ``called``: what people call it, before the names of its inputs; nothing for a join
     - ``identity``: what its state must have been written by, to be continued (see `watersmeet.physical.identity`)
     """
 
@@ -205,20 +221,26 @@ class JoinPlan:
     analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
     made: tuple[tuple[str, str], ...] = ()
+    derived: tuple[Derived, ...] = ()
+    called: str = ""
     identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def may_miss(self) -> tuple[bool, ...]:
         """Whether a row of the frame may have no part of a port."""
         join = self.analyzed
-        if not isinstance(join, AnalyzedJoin):
-            return (False,) * len(self.ports)
-        return tuple(join.pads(port) is not None for port in range(len(self.ports)))
+        return tuple(isinstance(join, AnalyzedJoin) and join.pads(n) is not None for n in range(len(self.ports)))
+
+    @property
+    def apart(self) -> tuple[bool, ...]:
+        """Whether rows of a port that stayed alone have an output of their own."""
+        join = self.analyzed
+        return tuple(isinstance(join, AnalyzedJoin) and join.sets_apart(n) for n in range(len(self.ports)))
 
 
 @dataclass(frozen=True)
 class StaticJoinPlan:
-    """A lookup in a table that never changes, which Spark does by itself and which keeps nothing.
+    """A join with a table that never changes, which Spark does by itself and which keeps nothing.
 
     ``condition``: all of ON; ``is_inner``: stream rows without a match are none; ``columns``: those of its frame.
     """
@@ -241,7 +263,7 @@ LeafPlan = ScanPlan | ViewPlan | UnionPlan
 class QueryPlan:
     """A whole query: the relation, what of WHERE is applied to it, and the columns of the result.
 
-    ``ports_into``: the outputs that get the ports of a SYNC JOIN, each its own columns. ``is_changelog``: the rows of
+    ``ports_into``: the outputs that get the ports of the join, each its own columns. ``is_changelog``: the rows of
     the relation carry weights, and the result shows what comes and what goes.
     """
 

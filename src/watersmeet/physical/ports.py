@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from watersmeet.joins.core.condition import Apply, Column, Condition
+from watersmeet.joins.core.port import Port
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.nodes import Lag, PortInput, PortPlan, Route
-from watersmeet.plan.expressions import Expr
+from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import Expr, column
+from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding
 from watersmeet.type_names import EXACT
 
 CODE, DEAD = "#code", "#dead"
@@ -53,19 +56,6 @@ class Keys:
         return "sharded by a hash of the keys; candidates are compared in full"
 
 
-def split_residual(residual: Iterable[Expr], operands: Operands) -> tuple[list[Condition], list[Expr]]:
-    """What of the rest of ON the kernel can evaluate, and what is left to Spark after the join."""
-    conditions: list[Condition] = []
-    after: list[Expr] = []
-    for part in residual:
-        condition = operands.condition(part)
-        if condition is None:
-            after.append(part)
-        else:
-            conditions.append(condition)
-    return conditions, after
-
-
 def all_of(conditions: Iterable[Condition]) -> Condition | None:
     """All conditions together; None if there are none."""
     result: Condition | None = None
@@ -87,27 +77,73 @@ def mentioned(condition: Condition | None) -> frozenset[str]:
     return frozenset()
 
 
-def shown_columns(given: PortInput, after: Iterable[Expr]) -> tuple[str, ...]:
-    """What the frame of a join shows of a side: what is asked for later, and what Spark filters by."""
-    asked = [ref.column for expr in after for ref in expr.references if ref.source in given.aliases]
-    return tuple(dict.fromkeys((*given.needed, *asked)))
+@dataclass(frozen=True)
+class On:
+    """The condition of a join over columns: its keys, what the kernel evaluates besides, and what is left to Spark."""
+
+    join: ConditionalJoin
+    operands: Operands
+    keys: Keys
+    condition: Condition | None
+    after: tuple[Expr, ...]
+
+    @staticmethod
+    def of(
+        join: ConditionalJoin,
+        inputs: Sequence[PortInput],
+        types: Types,
+        further: Callable[[Operands], Iterable[Condition]] = lambda operands: (),
+    ) -> On:
+        """The condition of a join; ``further``: what must hold besides."""
+        operands = Operands((inputs[0].aliases, inputs[1].aliases), types)
+        keys = Keys.of(join.keys, operands)
+        more = [*further(operands)]
+        parts = [(part, operands.condition(part)) for part in join.residual]
+        condition = all_of([*more, *(condition for _, condition in parts if condition is not None)])
+        return On(join, operands, keys, condition, tuple(part for part, condition in parts if condition is None))
+
+    def shown(self, given: PortInput) -> tuple[str, ...]:
+        """What the frame of the join shows of a side: what is asked for later, and what Spark filters by."""
+        asked = [ref.column for expr in self.after for ref in expr.references if ref.source in given.aliases]
+        return tuple(dict.fromkeys((*given.needed, *asked)))
+
+    def way(self, given: PortInput, port: int, route: Route, further: Iterable[str] = ()) -> PortPlan:
+        """The way of one side up to the exchange: what is shown of it, ``further`` columns, and what ON needs."""
+        only = (self.join.left_only, self.join.right_only)[port]
+        columns = (*self.shown(given), *further, *given.times, *self.operands.columns[port], *given.late)
+        return PortPlan(
+            given.plan, tuple(dict.fromkeys(columns)), tuple(self.operands.computed[port]), only,
+            DEAD if only else None, self.keys.code(port), self.keys.hashed(port), given.lags, route, given.times,
+        )  # fmt: skip
+
+    def port(self, given: PortInput, port: int, way: PortPlan) -> Port:
+        """How the kernel finds the rows of a side that came that way."""
+        read = tuple(name for name in way.names if name in mentioned(self.condition))
+        return Port(
+            self.shown(given), given.times, self.keys.names(port), way.code, self.keys.exact, way.dead, read, given.late
+        )
+
+    def why_after(self, what: str = "pairs") -> tuple[str, ...]:
+        """What Spark does behind the join, in words."""
+        line = f"Spark filters the {what} by the conditions that only Spark can evaluate"
+        return (line,) if self.after else ()
 
 
-def port_plan(
-    given: PortInput,
-    port: int,
-    operands: Operands,
-    keys: Keys,
-    only: tuple[Expr, ...],
-    columns: Iterable[str],
-    route: Route,
-) -> PortPlan:
-    """The way of one side up to the exchange; ``columns`` go through it as they are, besides what the operands need."""
-    carried = tuple(dict.fromkeys((*columns, *given.times, *operands.columns[port], *given.late)))
-    return PortPlan(
-        given.plan, carried, tuple(operands.computed[port]), only, DEAD if only else None, keys.code(port),
-        keys.hashed(port), given.lags, route, given.times,
-    )  # fmt: skip
+def padding_of(pad: Padding, leaf: AnalyzedLeaf) -> Padding:
+    """The padding of a side with its columns as the frames call them."""
+    if pad == "nulls" or pad == "zeros":
+        return pad
+    return tuple((f"{leaf.alias}.{name}", value) for name, value in pad)
+
+
+def leaf_column(alias: str, name: str) -> Expr:
+    """The column of a leaf as an expression.
+
+    >>> leaf_column("o", "id").refs[0].column
+    'o.id'
+    """
+    found = column((alias, name))
+    return replace(found, refs=(replace(found.refs[0], source=alias, name=name),))
 
 
 def unions_of(lags: Iterable[Lag]) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr
@@ -64,6 +64,6 @@ def is_unnamed(name: str) -> bool:
     return name.startswith("#")
 
 
-def rows_of(side: AnalyzedRelation, names: dict[str, str]) -> str:
+def rows_of(side: AnalyzedRelation, names: Mapping[str, str]) -> str:
     """What to call the rows of one side of a join, by `row_names`."""
     return " with ".join(names[alias] for alias in side.aliases)

@@ -74,7 +74,7 @@ def _nulls(relation: AnalyzedRelation) -> _Nulls:
         fields = {_named(relation.alias, field.name): field.nullable for field in relation.source.fields}
         return fields if isinstance(relation, AnalyzedLeaf) else {**nulls, **fields}
     further = relation.further if isinstance(relation, AnalyzedJoin) else ()
-    return {**nulls, **{name.lower(): can_be for name, can_be in further}}
+    return {**nulls, **{field.name.lower(): field.nullable for field in further}}
 
 
 def _side(relation: AnalyzedRelation, port: int, side: AnalyzedRelation) -> Iterable[tuple[str, bool]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Literal, Self, cast
 
-from watersmeet.catalog import NOWHERE, Source, Span, Watermark
+from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, ResultKind, Values
 
@@ -74,6 +74,11 @@ class AnalyzedRelation(ABC):
     @abstractmethod
     def expressions(self) -> tuple[Expr, ...]:
         """The conditions and values of its own, in the order in which they are checked."""
+
+    @property
+    def passing(self) -> AnalyzedRelation | None:
+        """The input whose rows pass one by one, nothing of them being kept; None: there is none such."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -220,6 +225,11 @@ class AnalyzedLateral(AnalyzedRelation):
         """What was moved here from WHERE."""
         return self.filters
 
+    @property
+    def passing(self) -> AnalyzedRelation | None:
+        """Its input."""
+        return self.input
+
 
 @dataclass(frozen=True)
 class AnalyzedJoin(AnalyzedRelation):
@@ -244,8 +254,8 @@ class AnalyzedJoin(AnalyzedRelation):
         return ()
 
     @property
-    def further(self) -> tuple[tuple[str, bool], ...]:
-        """Columns that the join itself makes, named as references name them, and whether they can be null."""
+    def further(self) -> tuple[Field, ...]:
+        """Columns that the join itself makes, named as references name them."""
         return ()
 
     @property
@@ -287,6 +297,14 @@ class AnalyzedJoin(AnalyzedRelation):
     @property
     def untimed(self) -> tuple[AnalyzedRelation, ...]:
         """The sides that show their times and that it needs no time of, so that nobody has asked them for one."""
+        return ()
+
+    def sets_apart(self, port: int) -> bool:
+        """Whether rows of a side that stayed alone go to an output of their own."""
+        return False
+
+    def reads(self, port: int) -> tuple[str, ...]:
+        """Columns of a side (``alias.column``) that the join needs besides its expressions and the event times."""
         return ()
 
 
@@ -380,6 +398,8 @@ class AnalyzedGroup:
     ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
     (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
     """
+
+    family: ClassVar[str] = "group"
 
     by: tuple[Output, ...]
     aggregates: tuple[Output, ...]

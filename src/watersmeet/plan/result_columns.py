@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin, punctuation
 from watersmeet.plan.expressions import COMPARISONS, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable
-from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, leaves
+from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedView, leaves
 from watersmeet.plan.words import expression_in_words, word
 
 
@@ -74,8 +73,9 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
     if expr.op != "column" or expr.refs[0].path:
         return None
     ref = expr.refs[0]
-    if ref.source == PUNCTUATION and isinstance(query.relation, AnalyzedWindowJoin):
-        return next((f.type for f in punctuation(query.relation.left.source) if f.name == ref.name), None)
+    made = query.relation.further if isinstance(query.relation, AnalyzedJoin) else ()
+    if any(field.name == ref.column for field in made):
+        return next(field.type for field in made if field.name == ref.column)
     view = next((leaf for leaf in leaves(query.relation) if leaf.alias == ref.source), None)
     if isinstance(view, AnalyzedView):
         return next((column.type for column in result_columns(view.query) if column.name == ref.name), None)

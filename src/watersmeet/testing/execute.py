@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.families import OPERATORS
 from watersmeet.joins.core.changes import WEIGHT, consolidated
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
@@ -59,7 +60,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         return Result(case, "failed", str(error))
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
-    plan = plan_query(queries[0], late="kept", limits=limits_of(script))
+    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
     batches = [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
     arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
     if case.end is not None:

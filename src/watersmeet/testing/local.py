@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT, consolidated
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, RUN, Marks, Report
+from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.lookup.operator import LOADED
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical import (
     Computed,
@@ -225,7 +224,7 @@ class LocalQuery:
         schema = emitted_schema(operator, tables)
         # A padded column takes the type it has elsewhere.
         joined = pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in emission.rows)])
-        rows = _where(completed(plan, joined, tables), plan.after)
+        rows = _where(completed(plan, joined), plan.after)
         late = tuple((port, table.select(list(operator.late_columns[port]))) for port, table in emission.late)
         return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 

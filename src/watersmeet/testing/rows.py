@@ -1,35 +1,24 @@
-"""The rows of an emission in the process: what stands for a missing side, and what tells of triggers.
+"""The rows of an emission in the process: what stands for a missing side, and what is derived.
 
 The same as Spark does after a join, over Arrow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import JoinOperator
-from watersmeet.joins.group.operator import GroupBy
-from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
-from watersmeet.physical import PADDED, JoinPlan
+from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import Padding
+from watersmeet.schema import arrow_type
 from watersmeet.testing.cells import cell
-
-EXTRA: Mapping[str, pa.DataType] = {
-    PADDED: pa.int8(),
-    TRIGGER_PORT: pa.int8(),
-    TRIGGER: pa.int64(),
-    SEQ: pa.int64(),
-    LAST: pa.bool_(),
-    WEIGHT: pa.int64(),
-}
 
 
 class NeedsSparkError(Exception):
@@ -38,17 +27,13 @@ class NeedsSparkError(Exception):
 
 def emitted_schema(operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
     """The columns of an emission: what it shows of each port, then what the join adds."""
-    if isinstance(operator, GroupBy):
-        keys = [pa.field(name, tables[0].schema.field(name).type) for name in operator.keys]
-        types = (*operator.output_types(tables[0].schema), EXTRA[WEIGHT])
-        return pa.schema([*keys, *map(pa.field, operator.extra, types)])
     shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]
-    extra = [pa.field(name, EXTRA[name]) for name in operator.extra]
-    return pa.schema([*(pa.field(f.name, f.type) for f in shown), *extra])
+    types = operator.extra_types([tables[port].schema for port in sorted(tables)])
+    return pa.schema([*(pa.field(f.name, f.type) for f in shown), *map(pa.field, operator.extra, types)])
 
 
-def completed(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) -> pa.Table:
-    """The rows with values where a side is missing, and with what tells of triggers, in place of the extra columns."""
+def completed(plan: JoinPlan, rows: pa.Table) -> pa.Table:
+    """The rows with values where a side is missing, and with what is derived, in place of the extra columns."""
     for port, pad in enumerate(plan.pads):
         for name in plan.operator.shown[port] if plan.may_miss[port] and pad != "nulls" else ():
             position, kind = rows.column_names.index(name), rows.schema.field(name).type
@@ -56,9 +41,9 @@ def completed(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) ->
             if value is not None:
                 is_missing = pc.equal(rows.column(PADDED), port)
                 rows = rows.set_column(position, name, pc.if_else(is_missing, value, rows.column(name)))
-    for name, column in _punctuation(plan, rows, tables) if TRIGGER in plan.operator.extra else ():
-        rows = rows.append_column(name, column)
-    return rows.drop_columns([name for name in plan.operator.extra if name in EXTRA and name != WEIGHT])
+    for column in plan.derived:
+        rows = rows.append_column(column.name, _derived(column, rows, dict(plan.made)[column.of]))
+    return rows.drop_columns([name for name in plan.operator.extra if name != WEIGHT and name not in plan.columns])
 
 
 def zero(kind: pa.DataType) -> Any:
@@ -98,17 +83,12 @@ def _constant(expr: Expr) -> Any:
     raise NeedsSparkError(expr.sql())
 
 
-def _punctuation(plan: JoinPlan, rows: pa.Table, tables: Mapping[int, pa.Table]) -> Iterator[tuple[str, pa.Array]]:
-    join = plan.analyzed
-    assert isinstance(join, AnalyzedWindowJoin)
-    kind = pa.int64()
-    if join.order[0] is not None:
-        ordered = tables[0].schema.field(f"{join.left.alias}.{join.order[0]}").type
-        kind = pa.int64() if pa.types.is_integer(ordered) else ordered
-    port, order = rows.column(TRIGGER_PORT).combine_chunks(), rows.column(TRIGGER).combine_chunks()
-    at = order.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else order.cast(kind)
-    side = pc.if_else(pc.equal(port, 0), join.left.alias, join.right.alias)
-    caused = pa.StructArray.from_arrays([side, at], names=["side", "at"], mask=port.is_null())
-    yield f"{PUNCTUATION}.{TRIGGER}", caused
-    yield f"{PUNCTUATION}.{SEQ}", rows.column(SEQ)
-    yield f"{PUNCTUATION}.{LAST}", rows.column(LAST)
+def _derived(column: Derived, rows: pa.Table, type_: str) -> pa.Array:
+    """What the operator tells, as the frame shows it."""
+    told = rows.column(column.of).combine_chunks()
+    if column.port is None:
+        return told
+    kind, port = arrow_type(type_), rows.column(column.port).combine_chunks()
+    at = told.cast(pa.timestamp("us")).cast(kind) if pa.types.is_date32(kind) else told.cast(kind)
+    side = pa.array(column.sides).take(port)
+    return pa.StructArray.from_arrays([side, at], names=["side", "at"], mask=port.is_null())

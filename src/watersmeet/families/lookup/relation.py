@@ -43,9 +43,10 @@ class AnalyzedLookupJoin(ConditionalJoin):
         return self.right if self.table == "right" else self.left
 
     @property
-    def is_static(self) -> bool:
-        """Whether the table never changes, so that Spark looks rows up by itself."""
-        return isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
+    def passing(self) -> AnalyzedRelation | None:
+        """The stream where the table never changes, so that Spark looks rows up by itself."""
+        is_static = isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
+        return self.stream if is_static else None
 
     @property
     def has_late_rows(self) -> bool:

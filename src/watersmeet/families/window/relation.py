@@ -144,9 +144,10 @@ class AnalyzedWindowJoin(ConditionalJoin):
         return (*super().compared, *(expr for window in self.windows for expr in window.partition_by))
 
     @property
-    def further(self) -> tuple[tuple[str, bool], ...]:
-        """What caused a row; what the clock evicted was caused by no row."""
-        return ((f"{PUNCTUATION}._trigger", True), (f"{PUNCTUATION}._seq", False), (f"{PUNCTUATION}._last", False))
+    def further(self) -> tuple[Field, ...]:
+        """What tells which arrival caused a row, if it is asked for."""
+        told = punctuation(self.left.source) if self.punctuated else ()
+        return tuple(replace(field, name=f"{PUNCTUATION}.{field.name}") for field in told)
 
     @property
     def result_key(self) -> tuple[Expr, ...]:
@@ -165,6 +166,16 @@ class AnalyzedWindowJoin(ConditionalJoin):
         """Never: it knows nothing of time."""
         return False
 
+    def sets_apart(self, port: int) -> bool:
+        """As the query asks."""
+        return self.unmatched[port]
+
+    def reads(self, port: int) -> tuple[str, ...]:
+        """What gives the order of arrival, and all that is shown of a row that stayed alone."""
+        leaf, order = (self.left, self.right)[port], self.order[port]
+        alone = [field.name for field in leaf.source.fields if self.unmatched[port] and not field.hidden]
+        return tuple(f"{leaf.alias}.{name}" for name in (*alone, *(() if order is None else (order,))))
+
 
 def punctuation(left: Source) -> tuple[Field, ...]:
     """The columns that say which arrival caused a row of a window join with that left side, and where its rows end.
@@ -177,7 +188,8 @@ def punctuation(left: Source) -> tuple[Field, ...]:
     """
     column = left.field(left.order) if left.order is not None else None
     at = "BIGINT" if column is None else column.type
-    return (Field("_trigger", f"STRUCT<side: STRING, at: {at}>"), Field("_seq", "BIGINT"), Field("_last", "BOOLEAN"))
+    cause = Field("_trigger", f"STRUCT<side: STRING, at: {at}>")
+    return (cause, Field("_seq", "BIGINT", nullable=False), Field("_last", "BOOLEAN", nullable=False))
 
 
 def window_of(side: Relation) -> Window | None:

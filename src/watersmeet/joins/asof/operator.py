@@ -37,7 +37,7 @@ key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -104,6 +104,10 @@ class AsofJoin(Family):
     def extra(self) -> tuple[str, ...]:
         """The column that says which side is missing, if it is asked for."""
         return () if self.padded_column is None else (self.padded_column,)
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The number of a port."""
+        return (pa.int8(),) * len(self.extra)
 
     @property
     def identity(self) -> Identity:

@@ -8,7 +8,7 @@ over a dictionary and in a Spark task over the state store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
@@ -29,6 +29,9 @@ NOW = "#now"
 
 RUN = "#run"
 """The mark that tells one start of the query from another; passed to operators that ask for it (`needs_run`)."""
+
+LOADED = "#loaded"
+"""The mark, with the value 1, that says that all tables are caught up."""
 
 END_OF_INPUT = 2**63 - 1
 """The mark of a side that has ended: it closes every lifetime that waits for that side."""
@@ -143,6 +146,10 @@ class JoinOperator(Protocol):
         """Further columns of the emission, made by the join itself."""
         ...
 
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the further columns, for arrivals with these schemas."""
+        ...
+
     @property
     def late_columns(self) -> tuple[tuple[str, ...], ...]:
         """What a late row of each port shows, if late rows are kept."""
@@ -228,6 +235,10 @@ class Family:
     def extra(self) -> tuple[str, ...]:
         """No further columns."""
         return ()
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the further columns: whole numbers."""
+        return (pa.int64(),) * len(self.extra)
 
     @property
     def needs_clock(self) -> bool:

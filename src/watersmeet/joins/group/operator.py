@@ -22,7 +22,7 @@ Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `gro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -124,13 +124,6 @@ class GroupBy(Family):
         report = Report((arrived,), (late,), emitted, (0,), (len(state),), (0,), {}, written=state.written)
         return Emission(rows, report=report)
 
-    def output_types(self, schema: pa.Schema) -> tuple[pa.DataType, ...]:
-        """The types of the aggregates for arrivals with that schema, in order."""
-        return tuple(
-            arrow_result(part.function, tuple(schema.field(name).type for name in part.columns))
-            for part in self.aggregates
-        )
-
     @property
     def sides(self) -> tuple[Port]:
         """The one there is; late rows are only counted."""
@@ -140,6 +133,14 @@ class GroupBy(Family):
     def extra(self) -> tuple[str, ...]:
         """The aggregates, and how often a row comes or goes."""
         return (*(part.output for part in self.aggregates), WEIGHT)
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """The types of the aggregates, and of a weight."""
+        made = (
+            arrow_result(part.function, tuple(schemas[0].field(name).type for name in part.columns))
+            for part in self.aggregates
+        )
+        return (*made, pa.int64())
 
     @property
     def identity(self) -> Identity:

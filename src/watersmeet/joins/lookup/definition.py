@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
+from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, Marks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
-from watersmeet.joins.lookup.operator import LOADED, LookupJoin
+from watersmeet.joins.lookup.operator import LookupJoin
 
 Row = Mapping[str, Any]
 

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import LOADED, RIGHT, Emission, Family, Marks, Store, gathered
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.lookup.batch import LookupBatch
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
@@ -49,9 +49,6 @@ comes out padded."""
 
 LateTable = Literal["reemit", "ignore"]
 """Whether a stream row that came out padded is shown once more when its table row comes."""
-
-LOADED = "#loaded"
-"""The mark, with the value 1, that says that the table is caught up."""
 
 
 @dataclass(frozen=True)

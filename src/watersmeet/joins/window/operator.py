@@ -42,7 +42,7 @@ when the number of the later lies in the life of the earlier. See `window_refere
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -180,6 +180,11 @@ class WindowJoin(Family):
         """Further columns of the result, after those of the sides."""
         padded = () if self.padded_column is None else (self.padded_column,)
         return (*padded, *((TRIGGER_PORT, TRIGGER, SEQ, LAST) if self.punctuated else ()))
+
+    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
+        """Numbers of ports, places in the order of arrival and among the rows of a trigger, and whether it ends."""
+        padded = () if self.padded_column is None else (pa.int8(),)
+        return (*padded, *((pa.int8(), pa.int64(), pa.int64(), pa.bool_()) if self.punctuated else ()))
 
     @cached_property
     def kept(self) -> tuple[Kept, Kept]:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.families import OPERATORS
 from watersmeet.joins.core.condition import Condition, is_supported
 from watersmeet.joins.group.types import result_type
 from watersmeet.physical import JoinPlan, LateRows, Limits, QueryPlan, join_plans, limits_of, plan_query
@@ -81,7 +82,7 @@ def plan_on(script: Script, query: AnalyzedQuery, compiler: Compiler, limits: Li
     types = SparkTypes(compiler.spark, query, script, schemas)
     _check_expressions(types, query)
     _check_aggregates(types, script, query)
-    plan = plan_query(query, types, compiler.late, limits_of(script) or limits)
+    plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits)
     _check_carried(types, plan, compiler)
     return Planned(query, plan)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
@@ -22,13 +22,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from watersmeet.families.window.relation import AnalyzedWindowJoin
 from watersmeet.formats import source_format
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import NOW
-from watersmeet.joins.group.operator import GroupBy
-from watersmeet.joins.latest.operator import Latest
-from watersmeet.joins.lookup.operator import LOADED
+from watersmeet.joins.core.operator import LOADED, NOW
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -45,9 +41,8 @@ from watersmeet.physical import (
 )
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.identity import FORMAT, digest, stage_digest
-from watersmeet.physical.nodes import LeafPlan, below
+from watersmeet.physical.nodes import LeafPlan
 from watersmeet.plan.expressions import quote
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedQuery
 from watersmeet.spark.compile.frames import (
     APART,
     KEEP,
@@ -270,8 +265,8 @@ class Compiler:
         """The columns in which a result shows what is no row of it: late rows, and rows that died alone."""
         late = self.late_type(plan)
         fields = [] if late is None else [StructField(LATE_SHOWN, late)]
-        if isinstance(plan, JoinPlan) and isinstance(plan.analyzed, AnalyzedWindowJoin):
-            for name, port, wanted in zip(UNMATCHED_SHOWN, plan.ports, plan.analyzed.unmatched, strict=True):
+        if isinstance(plan, JoinPlan):
+            for name, port, wanted in zip(UNMATCHED_SHOWN, plan.ports, plan.apart, strict=False):
                 if wanted and isinstance(port.input, LeafPlan):
                     fields.append(StructField(name, self._row_type(port.input)))
         return tuple(fields)
@@ -353,10 +348,11 @@ def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[
 
 def join_name(plan: JoinPlan) -> str:
     """What people call a join: its sides."""
-    names = ["+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in plan.ports]
-    if isinstance(plan.analyzed, AnalyzedGroup | AnalyzedQuery):
-        names = ["+".join(leaf.alias for port in plan.ports for leaf in leaf_plans(below(port.input)[0]))]
-    named = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-    operator = plan.operator
-    what = "the groups of " if isinstance(operator, GroupBy) else "the table " if isinstance(operator, Latest) else ""
-    return f"{what}{named}"
+    names = ["+".join(_named(port.input)) for port in plan.ports]
+    return plan.called + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _named(plan: RelationPlan) -> Iterator[str]:
+    """The aliases of a plan that people wrote: what a stage reads has a name that nobody can write."""
+    for leaf in leaf_plans(plan):
+        yield from _named(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.catalog import Span
+from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin, punctuation
 from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import (
     GROUP,
+    AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedQuery,
     AnalyzedRelation,
@@ -27,6 +26,7 @@ from watersmeet.plan.relation import (
     Output,
     scans,
 )
+from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.refusals import first_line
 from watersmeet.spark.session import unlogged
 from watersmeet.type_names import normalised
@@ -43,7 +43,9 @@ class SparkTypes:
             for scan in scans(query.relation)
             for name, field in _fields(scan, schemas)
         ]
-        fields += [field for join in _window_joins(query.relation) for field in _punctuation(join)]
+        # Of several joins that make a column of one name, the first counts.
+        made = {field.name: field for field in reversed([*_made(query.relation)])}
+        fields += [ddl_field(field.name, field.type) for field in made.values()]
         self.script = script
         self.declared = DeclaredTypes(sources_of(query.relation))
         self.empty: DataFrame = spark.createDataFrame([], StructType(fields))
@@ -153,19 +155,11 @@ def _column(alias: str, name: str) -> Expr:
     return Expr("other", text=quote(f"{alias}.{name}"))
 
 
-def _window_joins(relation: AnalyzedRelation) -> Iterator[AnalyzedWindowJoin]:
-    """The window joins that tell of triggers; of several only the first, for all have the same names."""
-    if isinstance(relation, AnalyzedWindowJoin) and relation.punctuated:
-        yield relation
-        return
+def _made(relation: AnalyzedRelation) -> Iterator[Field]:
+    """The columns that the joins of a relation make, the outermost first."""
+    yield from relation.further if isinstance(relation, AnalyzedJoin) else ()
     for side in relation.inputs:
-        yield from _window_joins(side)
-
-
-def _punctuation(join: AnalyzedWindowJoin) -> list[StructField]:
-    """The columns that only a window join has."""
-    ddl = ", ".join(f"`{PUNCTUATION}.{field.name}` {field.type}" for field in punctuation(join.left.source))
-    return list(cast("StructType", StructType.fromDDL(ddl)))
+        yield from _made(side)
 
 
 _HINT = "cast one of the operands, for example `CAST(x AS BIGINT)`."

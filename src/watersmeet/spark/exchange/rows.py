@@ -1,4 +1,4 @@
-"""From the records of a join to its rows: their schema, what stands for a missing side, what tells of triggers."""
+"""From the records of a join to its rows: their schema, what stands for a missing side, what is derived."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
-    ByteType,
     DataType,
     DateType,
     DayTimeIntervalType,
-    IntegralType,
-    LongType,
     MapType,
     StringType,
     StructField,
@@ -27,14 +24,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindowJoin
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.window.operator import LAST, SEQ, TRIGGER, TRIGGER_PORT
-from watersmeet.physical import PADDED, JoinPlan, QueryPlan, ScanPlan
+from watersmeet.physical import PADDED, Derived, JoinPlan, QueryPlan, ScanPlan
 from watersmeet.plan.expressions import quote
 
 PORT_SHOWN = "_port_"
-"""How the columns begin in which a result shows the ports of a SYNC JOIN that have outputs of their own."""
+"""How the columns begin in which a result shows the ports of a join that have outputs of their own."""
 
 
 @dataclass(frozen=True)
@@ -53,34 +48,30 @@ def emitted_schema(met: Met) -> StructType:
         for port, schema in enumerate(met.inputs)
         for field in schema
     }
-    extra = {PADDED: ByteType(), TRIGGER_PORT: ByteType(), TRIGGER: _order(met), SEQ: LongType(), LAST: BooleanType()}
-    extra[WEIGHT] = LongType()
-    made = {name: _parsed(name, type_) for name, type_ in met.plan.made if name != WEIGHT}
-    shown = [made.get(name) or fields[name] for name in met.plan.columns]
-    further = [name for name in met.plan.operator.extra if name not in met.plan.columns]
-    # Of all these only what caused a row may be unknown.
-    maybe = (TRIGGER, TRIGGER_PORT)
-    return StructType([*shown, *(StructField(name, extra[name], nullable=name in maybe) for name in further)])
+    types = {PADDED: "TINYINT NOT NULL", WEIGHT: "BIGINT NOT NULL", **dict(met.plan.made)}
+    further = (name for name in met.plan.operator.extra if name not in met.plan.columns)
+    names = (*met.plan.columns, *further)
+    return StructType([ddl_field(name, types[name]) if name in types else fields[name] for name in names])
 
 
-def _parsed(name: str, type_: str) -> StructField:
-    """A column with a type from its DDL."""
+def ddl_field(name: str, type_: str) -> StructField:
+    """A column with a type from its DDL, which may end in ``NOT NULL``."""
     field = cast("StructType", StructType.fromDDL(f"c {type_}"))[0]
     return StructField(name, field.dataType, field.nullable)
 
 
 def completed(met: Met, frame: DataFrame) -> DataFrame:
-    """The frame with values where a side is missing, and with what tells of triggers, in place of the extra columns."""
+    """The frame with values where a side is missing, and with what is derived, in place of the extra columns."""
     extra = [name for name in met.plan.operator.extra if name != WEIGHT and name not in met.plan.columns]
     if not extra:
         return frame
     pads = dict(_pads(met))
     columns = [pads.get(name, F.col(quote(name))).alias(name) for name in frame.columns if name not in extra]
-    return frame.select(*columns, *(_punctuation(met.plan.analyzed) if TRIGGER in extra else ()))
+    return frame.select(*columns, *map(_derived, met.plan.derived))
 
 
 def port_structs(plan: QueryPlan) -> Iterator[tuple[str, Column]]:
-    """The ports of a SYNC JOIN whose ports have outputs of their own: under which name each is shown, and its row."""
+    """The ports that have outputs of their own: under which name each is shown, and its row."""
     if plan.ports_into and isinstance(plan.relation, JoinPlan):
         for number, port in enumerate(plan.relation.ports, 1):
             assert isinstance(port.input, ScanPlan)
@@ -135,22 +126,11 @@ def zero(type_: DataType) -> Column:
             return F.lit(0).cast(type_)
 
 
-def _order(met: Met) -> DataType:
-    """The type of the order of arrival; whole numbers are told as the widest, for both sides have a type of theirs."""
-    join = met.plan.analyzed
-    if not isinstance(join, AnalyzedWindowJoin) or join.order[0] is None:
-        return LongType()
-    name = f"{join.left.alias}.{join.order[0]}"
-    found = next((field.dataType for field in met.inputs[0] if field.name == name), LongType())
-    return LongType() if isinstance(found, IntegralType) else found
-
-
-def _punctuation(join: object) -> Iterator[Column]:
-    """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
-    assert isinstance(join, AnalyzedWindowJoin)
-    port = F.col(TRIGGER_PORT)
-    side = F.when(port == 0, join.left.alias).otherwise(join.right.alias)
-    caused = F.struct(side.alias("side"), F.col(TRIGGER).alias("at"))
-    yield F.when(port.isNotNull(), caused).alias(f"{PUNCTUATION}.{TRIGGER}")
-    yield F.col(SEQ).alias(f"{PUNCTUATION}.{SEQ}")
-    yield F.col(LAST).alias(f"{PUNCTUATION}.{LAST}")
+def _derived(column: Derived) -> Column:
+    """What the operator tells, as the frame shows it."""
+    told = F.col(quote(column.of))
+    if column.port is None:
+        return told.alias(column.name)
+    port = F.col(quote(column.port))
+    side = F.get(F.array(*map(F.lit, column.sides)), port)
+    return F.when(port.isNotNull(), F.struct(side.alias("side"), told.alias("at"))).alias(column.name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.lookup.operator import LOADED
+from watersmeet.joins.core.operator import END_OF_INPUT, LOADED
 from watersmeet.spark.run.prepare import Prepared
 
 _LOADED_FILES = "loaded-*.json"

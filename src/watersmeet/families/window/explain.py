@@ -1,25 +1,19 @@
-"""What explain says of window, synchronising and as-of joins."""
+"""What explain says of a window join."""
 
 from __future__ import annotations
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.families.asof.relation import AnalyzedAsofJoin
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.explanation.family import JoinExplainer, Names
 from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
-from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words
 from watersmeet.plan.nodes import PRESERVED
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedQuery
-from watersmeet.plan.words import amount_in_words, expression_in_words, word
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 from watersmeet.type_names import is_moment
 
-_DISORDER = {
-    "drop": "a late row, or a second one of the same time on its port, is dropped and counted",
-    "error": "a late row, or a second one of the same time on its port, stops the query",
-}
 
-
-def window_facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: dict[str, str]) -> list[Fact]:
+def facts(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: Names) -> list[Fact]:
     """What ends a row's stay on each side, in which order rows arrive, and what becomes of those that stay alone."""
     left, right = (names[side.alias] for side in (join.left, join.right))
     sides = ((left, join.left, join.windows[0]), (right, join.right, join.windows[1]))
@@ -101,56 +95,8 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
     return lines
 
 
-def sync_facts(join: AnalyzedSyncJoin) -> list[Fact]:
-    """The times that must be equal, and how long a row waits for them."""
-    return [
-        ("ports", [" = ".join(str(time) for time in join.times)]),
-        ("kept", ["rows are kept until the watermark of another port has passed their time"]),
-        ("disorder", [_DISORDER[join.disorder]]),
-    ]
-
-
-def asof_facts(join: AnalyzedAsofJoin, names: dict[str, str]) -> list[Fact]:
-    """Which version a row gets, how long rows wait for it and how long versions are kept."""
-    left = rows_of(join.left, names)
-    return [
-        keys(join.keys),
-        ("version", [_version(join, names[join.right.alias])]),
-        ("kept", _kept(join, left, names[join.right.alias])),
-        ("default", [padding_in_words(join.defaults)] if join.defaults else []),
-        conditions("left only", join.left_only, "a left row that fails has no version"),
-        conditions("right only", join.right_only, "a right row that fails is no version"),
-    ]
-
-
-def _version(join: AnalyzedAsofJoin, right: str) -> str:
-    most = "" if join.tolerance is None else f", at most {_distance(join)} away"
-    match join.direction:
-        case "backward":
-            return (
-                f"the latest {right} row with {join.right_time} {'<' if join.strict else '<='} {join.left_time}{most}"
-            )
-        case "forward":
-            return (
-                f"the earliest {right} row with {join.right_time} {'>' if join.strict else '>='} {join.left_time}{most}"
-            )
-        case "nearest":
-            return f"the {right} row with the {join.right_time} closest to {join.left_time}{most}; of two, the earlier"
-
-
-def _kept(join: AnalyzedAsofJoin, left: str, right: str) -> list[str]:
-    mark = f"the watermark of {join.left_time} has passed"
-    until = {
-        "backward": f"a newer one of the same key is there and {mark} that",
-        "forward": f"{mark} them",
-        "nearest": f"a newer one of the same key is there and {mark} that",
-    }[join.direction]
-    bound = "" if join.tolerance is None or join.direction == "forward" else f", or {mark} them by {_distance(join)}"
-    reach = "" if join.direction == "backward" or join.tolerance is None else f" by {_distance(join)}"
-    waits = f"{left} rows wait until the watermark of {join.right_time} has passed {join.left_time}{reach}"
-    return [waits, f"{right} rows are kept until {until}{bound}"]
-
-
-def _distance(join: AnalyzedAsofJoin) -> str:
-    mark = join.right.source.watermark(join.right_time.name)
-    return amount_in_words(Amount(join.tolerance or 0, is_interval=mark is None or mark.lag.is_interval))
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN of windows",
+    facts,
+    stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
+)

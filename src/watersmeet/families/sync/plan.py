@@ -5,11 +5,13 @@ from __future__ import annotations
 from watersmeet.families.sync.relation import AnalyzedSyncJoin
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.sync.operator import SyncJoin
+from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan
 from watersmeet.physical.ports import unions_of
+from watersmeet.physical.types import Types
 
 
-def plan_sync_join(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...]) -> JoinPlan:
+def plan(join: AnalyzedSyncJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of a sync join over two or more sources."""
     times = tuple(str(time) for time in join.times)
     operator = SyncJoin(
@@ -38,3 +40,6 @@ def _port(given: PortInput, time: str) -> PortPlan:
 def _column(mark: str) -> str:
     """The column that a mark belongs to: the part of a union has marks of its own."""
     return mark.partition("#")[0]
+
+
+PLAN = JoinPlanner(plan)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
-from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind
 from watersmeet.physical.condition import Operands
-from watersmeet.physical.nodes import JoinPlan, PortInput, PortPlan, Route
-from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual, unions_of
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.ports import On, unions_of
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.relation import TimeBound
@@ -20,49 +21,22 @@ UNLIMITED = 2**63 - 1
 """No bound in one direction between the matcher's columns; another pair of columns has it."""
 
 
-def plan_interval_join(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:
+def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of an interval join over two inputs."""
-    sides = (inputs[0].aliases, inputs[1].aliases)
-    operands = Operands(sides, types)
-    keys = Keys.of(join.keys, operands)
-    pair, lower, upper = _range(join.bounds, sides)
+    pair, lower, upper = _range(join.bounds, (inputs[0].aliases, inputs[1].aliases))
     others = [bound for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)]
-    further = [_further(bound, operands) for bound in others]
-    conditions, after = split_residual(join.residual, operands)
-    condition = all_of([*further, *conditions])
-    routes = _routes(join.kind, keyed=bool(keys.pairs))
-    planned = [_port(join, p, inputs[p], operands, keys, condition, after, routes[p], pair[p]) for p in (0, 1)]
-    left, right = (side for _, side in planned)
+    on = On.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
+    routes = _routes(join.kind, keyed=bool(on.keys.pairs))
+    ways = [on.way(inputs[p], p, routes[p]) for p in (0, 1)]
+    left, right = (replace(on.port(inputs[p], p, ways[p]), compared=pair[p]) for p in (0, 1))
     operator = IntervalJoin(
         join.kind, left, right, lower, upper,
         tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds),
-        condition,
+        on.condition,
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    why = _why(keys, after, routes)
-    return JoinPlan(
-        tuple(port for port, _ in planned), operator, (*left.columns, *right.columns), tuple(after), why, join
-    )
-
-
-def _port(
-    join: AnalyzedIntervalJoin,
-    port: int,
-    given: PortInput,
-    operands: Operands,
-    keys: Keys,
-    condition: Condition | None,
-    after: list[Expr],
-    route: Route,
-    time: str,
-) -> tuple[PortPlan, Port]:
-    """What goes through the exchange for one side, and how the kernel finds it there."""
-    shown = shown_columns(given, after)
-    plan = port_plan(given, port, operands, keys, (join.left_only, join.right_only)[port], shown, route)
-    read = tuple(name for name in plan.names if name in mentioned(condition))
-    side = Port(shown, given.times, keys.names(port), plan.code, keys.exact, plan.dead, read, given.late, time)
-    return plan, side
+    return JoinPlan(tuple(ways), operator, (*left.columns, *right.columns), on.after, _why(on, routes), join)
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
@@ -111,15 +85,15 @@ def _further(bound: TimeBound, operands: Operands) -> Condition:
     return Apply(">" if bound.strict else ">=", (names[0], Apply("-", (names[1], Constant(constant)))))
 
 
-def _why(keys: Keys, after: list[Expr], routes: tuple[Route, Route]) -> tuple[str, ...]:
-    lines = ["interval join: both sides are streams and time bounds hold in both directions"]
-    if keys.pairs:
-        lines.append(keys.why())
+def _why(on: On, routes: tuple[Route, Route]) -> tuple[str, ...]:
+    if on.keys.pairs:
+        how = on.keys.why()
     elif "one" in routes:
-        lines.append("one shard: without an equality every row may meet every other, and both sides are preserved")
+        how = "one shard: without an equality every row may meet every other, and both sides are preserved"
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
-        lines.append(f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread")
-    if after:
-        lines.append("Spark filters the pairs by the conditions that only Spark can evaluate")
-    return tuple(lines)
+        how = f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread"
+    return ("interval join: both sides are streams and time bounds hold in both directions", how, *on.why_after())
+
+
+PLAN = JoinPlanner(plan)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount
+from watersmeet.explanation.family import JoinExplainer, Names
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
-from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias
+from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
 from watersmeet.plan.relation import AnalyzedQuery, TimeBound
-from watersmeet.plan.words import amount_in_words, word
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 
 
-def interval_facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[Fact]:
-    """What is to be said of an interval join; ``names``: what to call the rows of each alias."""
+def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[Fact]:
+    """What is to be said of an interval join."""
     return [
         keys(join.keys),
         ("bounds", [_bound(query, join, bound) for bound in join.bounds]),
-        ("kept", kept(query, join, names)),
-        ("emitted", emitted(join, names)),
+        ("kept", _kept(query, join, names)),
+        ("emitted", _emitted(join, names)),
         conditions("left only", join.left_only, _failing(join, "left")),
         conditions("right only", join.right_only, _failing(join, "right")),
         conditions("also", join.residual),
@@ -29,7 +30,7 @@ def _failing(join: AnalyzedIntervalJoin, side: str) -> str:
     return f"a {side} row that fails is {'padded at once' if join.kind in (side, 'full') else 'dropped'}"
 
 
-def emitted(join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[str]:
+def _emitted(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """What comes out of a join that shows its left side only, and when."""
     who = rows_of(join.left, names)
     match join.kind:
@@ -77,7 +78,7 @@ def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -
     return f"{bound.column} {'>' if bound.strict else '>='} {bound.other}{distance}"
 
 
-def kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: dict[str, str]) -> list[str]:
+def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """How long the rows of each side are kept."""
     lines: list[str] = []
     for side in (join.left, join.right):
@@ -96,3 +97,25 @@ def _distance(query: AnalyzedQuery, bound: TimeBound, constant: int) -> str:
     mark = sources_by_alias(query.relation)[bound.column.alias].watermark(bound.column.name)
     is_interval = mark is None or mark.lag.is_interval
     return f" {'+' if constant > 0 else '-'} {amount_in_words(Amount(abs(constant), is_interval))}"
+
+
+def data(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> dict[str, object]:
+    """The parts of the condition, and how long rows are kept."""
+    return {
+        "join": join.kind,
+        "keys": [[expression_in_words(a), expression_in_words(b)] for a, b in join.keys],
+        "bounds": [_bound_data(bound) for bound in join.bounds],
+        "kept": _kept(query, join, names),
+        "emitted": _emitted(join, names),
+        "left_only": texts(join.left_only),
+        "right_only": texts(join.right_only),
+        "residual": texts(join.residual),
+    }
+
+
+def _bound_data(bound: TimeBound) -> dict[str, object]:
+    column, other = str(bound.column), str(bound.other)
+    return {"column": column, "other": other, "constant": bound.constant, "strict": bound.strict}
+
+
+EXPLAIN = JoinExplainer(lambda join: f"{kind_in_words(join.kind)} JOIN", facts, data, "sides")

@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
-from watersmeet.joins.core.condition import Condition
+from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
+from watersmeet.joins.window.operator import (
+    LAST,
+    SEQ,
+    TRIGGER,
+    TRIGGER_PORT,
+    PartitionLimit,
+    WindowJoin,
+    WindowKind,
+    WindowSpec,
+)
 from watersmeet.physical.condition import Operands
+from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.leaves import shown_by
-from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, PortPlan, Route, ScanPlan
-from watersmeet.physical.ports import Keys, all_of, mentioned, port_plan, shown_columns, split_residual
+from watersmeet.physical.nodes import PADDED, Derived, JoinPlan, PortInput, PortPlan, Route, ScanPlan
+from watersmeet.physical.ports import On, leaf_column, padding_of
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import AnalyzedLeaf, Padding
+from watersmeet.type_names import INTEGERS
 
 POSITION = "#position"
 LIMITS = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}
@@ -33,71 +43,65 @@ class Sharding:
         return "partition" if self.pairs else "one"
 
 
-def plan_window_join(join: AnalyzedWindowJoin, inputs: tuple[PortInput, PortInput], types: Types) -> JoinPlan:
+def plan(join: AnalyzedWindowJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of a window join over two sources."""
-    operands = Operands((inputs[0].aliases, inputs[1].aliases), types)
-    keys = Keys.of(join.keys, operands)
-    conditions, after = split_residual(join.residual, operands)
-    condition = all_of(conditions)
+    on = On.of(join, inputs, types)
     sharding = _sharding(join)
-    planned = [_port(join, p, inputs[p], operands, keys, condition, after, sharding) for p in (0, 1)]
+    planned = [_port(join, p, inputs[p], on, sharding) for p in (0, 1)]
     left, right = (side for _, side, _ in planned)
     pads: tuple[Padding, ...] = tuple(
-        padding_of(pad, scan) for pad, scan in zip(join.paddings, (join.left, join.right), strict=True)
+        padding_of(pad, leaf) for pad, leaf in zip(join.paddings, (join.left, join.right), strict=True)
     )
     operator = WindowJoin(
-        cast("WindowKind", join.kind), left, right, (planned[0][2], planned[1][2]), condition,
+        cast("WindowKind", join.kind), left, right, (planned[0][2], planned[1][2]), on.condition,
         interleaved=None not in join.order,
         padded_column=PADDED if any(pad != "nulls" for pad in pads) else None,
         punctuated=join.punctuated,
         emit_discarded=join.emit_discarded,
     )  # fmt: skip
-    columns = (*left.columns, *right.columns)
+    ways = tuple(way for way, _, _ in planned)
     return JoinPlan(
-        tuple(port for port, _, _ in planned), operator, columns, tuple(after), _why(join, sharding, after), join, pads
-    )
+        ways, operator, (*left.columns, *right.columns), on.after, _why(join, sharding, on), join, pads,
+        _made(join, types), _derived(join),
+    )  # fmt: skip
 
 
-def padding_of(pad: Padding, scan: AnalyzedLeaf) -> Padding:
-    """The padding of a side with its columns as the frames call them."""
-    if pad == "nulls" or pad == "zeros":
-        return pad
-    return tuple((f"{scan.alias}.{name}", value) for name, value in pad)
+def _made(join: AnalyzedWindowJoin, types: Types) -> tuple[tuple[str, str], ...]:
+    """The types of what the operator tells of the arrival that caused a row; whole numbers are told as the widest."""
+    order = None if join.order[0] is None else types.type_of(leaf_column(join.left.alias, join.order[0]))
+    at = "BIGINT" if order is None or order in INTEGERS else order
+    return ((TRIGGER_PORT, "TINYINT"), (TRIGGER, at), (SEQ, "BIGINT NOT NULL"), (LAST, "BOOLEAN NOT NULL"))
+
+
+def _derived(join: AnalyzedWindowJoin) -> tuple[Derived, ...]:
+    """Which arrival caused a row, its place among the rows of that arrival, and whether it is the last of them."""
+    if not join.punctuated:
+        return ()
+    sides = (join.left.alias, join.right.alias)
+    cause = Derived(f"{PUNCTUATION}.{TRIGGER}", TRIGGER, TRIGGER_PORT, sides)
+    return (cause, *(Derived(f"{PUNCTUATION}.{name}", name) for name in (SEQ, LAST)))
 
 
 def _port(
-    join: AnalyzedWindowJoin,
-    port: int,
-    given: PortInput,
-    operands: Operands,
-    keys: Keys,
-    condition: Condition | None,
-    after: list[Expr],
-    sharding: Sharding,
+    join: AnalyzedWindowJoin, port: int, given: PortInput, on: On, sharding: Sharding
 ) -> tuple[PortPlan, Port, WindowSpec]:
     """What goes through the exchange for one side, and how the kernel finds it there."""
-    scan = (join.left, join.right)[port]
+    leaf = (join.left, join.right)[port]
     # No watermark matters to a window, so no column is carried for one.
     given = replace(given, times=(), lags=(), late=())
-    shown = shown_columns(given, after)
-    window = _window(join.windows[port], port, operands)
+    window = _window(join.windows[port], port, on.operands)
     order = join.order[port]
-    ordered = () if order is None else (f"{scan.alias}.{order}",)
-    unmatched = tuple(f"{scan.alias}.{f.name}" for f in scan.source.fields) if join.unmatched[port] else ()
-    only = (join.left_only, join.right_only)[port]
-    plan = port_plan(given, port, operands, keys, only, (*shown, *ordered, *unmatched), sharding.route())
-    chosen = tuple(keys.names(port)[i] for i in sharding.pairs)
-    shard_by = () if len(chosen) == len(keys.pairs) else chosen
+    ordered = () if order is None else (f"{leaf.alias}.{order}",)
+    unmatched = tuple(f"{leaf.alias}.{f.name}" for f in leaf.source.fields) if join.unmatched[port] else ()
+    way = on.way(given, port, sharding.route(), (*ordered, *unmatched))
+    chosen = tuple(on.keys.names(port)[i] for i in sharding.pairs)
+    shard_by = () if len(chosen) == len(on.keys.pairs) else chosen
     # The rows come as they were delivered; only who asks for the arrival that caused a row needs to know their places.
     position = (POSITION,) if join.punctuated and not ordered else ()
-    plan = replace(plan, shard_by=shard_by, position=POSITION if position else None)
-    plan = plan if plan.names else _counted(plan, scan)
-    read = tuple(name for name in plan.names if name in mentioned(condition))
-    side = Port(
-        shown, (), keys.names(port), plan.code, keys.exact, plan.dead, read,
-        order=next(iter(ordered + position), None), unmatched=unmatched,
-    )  # fmt: skip
-    return plan, side, window
+    way = replace(way, shard_by=shard_by, position=POSITION if position else None)
+    way = way if way.names else _counted(way, leaf)
+    side = replace(on.port(given, port, way), order=next(iter(ordered + position), None), unmatched=unmatched)
+    return way, side, window
 
 
 def _counted(plan: PortPlan, scan: AnalyzedLeaf) -> PortPlan:
@@ -157,7 +161,7 @@ def _decides(key: Expr, window: AnalyzedWindow) -> bool:
     return key.sql() in {expr.sql() for expr in window.partition_by}
 
 
-def _why(join: AnalyzedWindowJoin, sharding: Sharding, after: list[Expr]) -> tuple[str, ...]:
+def _why(join: AnalyzedWindowJoin, sharding: Sharding, on: On) -> tuple[str, ...]:
     lines = ["window join: an arriving row meets what is in the window of the other side", sharding.why]
     if None in join.order:
         lines.append(
@@ -166,6 +170,7 @@ def _why(join: AnalyzedWindowJoin, sharding: Sharding, after: list[Expr]) -> tup
         )
     if any(window.kind == "time" for window in join.windows) and sharding.pairs:
         lines.append("after a restart, TIME evicts from a shard again once a row has been inserted there")
-    if after:
-        lines.append("Spark filters the pairs by the conditions that only Spark can evaluate")
-    return tuple(lines)
+    return (*lines, *on.why_after())
+
+
+PLAN = JoinPlanner(plan)

@@ -1,4 +1,4 @@
-"""The entries of GROUP BY and of the latest row per key: stages with one port, whose result is a table."""
+"""The entry of GROUP BY: a stage with one port, whose result is a table."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
-from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.joins.group.types import canonical, result_type
-from watersmeet.joins.latest.operator import Latest
+from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
-from watersmeet.physical.ports import CODE, unions_of
+from watersmeet.physical.ports import CODE, leaf_column, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr, Reference
-from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output, TimeColumn
-from watersmeet.type_names import EXACT
-
-LATEST = "#latest"
-"""The source of the rows of which the latest per key is kept."""
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
@@ -28,24 +23,24 @@ _ORDERED = frozenset({"first", "last", "min_by", "max_by"})
 """The aggregates that ask in which order rows came."""
 
 
-def rows_for_group(query: AnalyzedQuery) -> AnalyzedView:
-    """What a grouping reads, as a view: what is grouped by, the arguments of the aggregates, and the time."""
+def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
+    """What is grouped by, the arguments of the aggregates, and the time; the result is shown as it is."""
     group = query.group
     assert group is not None
-    outputs = [*group.by]
+    read = [*group.by]
     for aggregate in group.aggregates:
-        outputs += [Output(name, arg) for name, arg in zip(_arguments(aggregate), aggregate.expr.args, strict=True)]
+        read += [Output(name, arg) for name, arg in zip(_arguments(aggregate), aggregate.expr.args, strict=True)]
     marks: tuple[Watermark, ...] = ()
     if group.time is not None:
-        outputs += [Output(TIME, _column(group.time)), Output(END, _end(group))]
+        read += [Output(TIME, leaf_column(group.time.alias, group.time.name)), Output(END, _end(group))]
         marks = (Watermark(TIME, Amount(0, is_interval=True)),)
     one = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
-    inner = replace(query, outputs=tuple(outputs) or (one,), group=None, result=kind)
-    return AnalyzedView(GROUP, Source(GROUP, (), marks, kind), inner)
+    inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
+    return AnalyzedView(GROUP, Source(GROUP, (), marks, kind), inner), outputs
 
 
-def plan_group(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
+def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
     """The plan of a grouping over its rows."""
     group = query.group
     assert group is not None
@@ -66,42 +61,12 @@ def plan_group(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: 
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
     made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
-    return JoinPlan((port,), operator, columns, (), _why(group), group, made=(*made, (WEIGHT, "BIGINT")))
-
-
-def rows_for_latest(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
-    """What is read where a stream is shown as a table: its result with its key; and the columns of that result."""
-    assert query.key, "the analysis refuses a table without a key"
-    keys = tuple(Output(f"#key{n}", expr) for n, expr in enumerate(query.key))
-    inner = replace(query, outputs=(*outputs, *keys), result="stream")
-    shown = tuple(Output(output.name, _column(TimeColumn(LATEST, output.name))) for output in outputs)
-    return AnalyzedView(LATEST, Source(LATEST, ()), inner), shown
-
-
-def plan_latest(query: AnalyzedQuery, rows: ViewPlan, types: Types) -> JoinPlan:
-    """The plan of a table that has the latest row of a stream for every key."""
-    keys = tuple(f"{LATEST}.#key{n}" for n in range(len(query.key)))
-    columns = tuple(column for column in rows.columns if column not in keys)
-    exact = len(keys) == 1 and types.type_of(query.key[0]) in EXACT
-    code = keys[0] if exact else CODE
-    operator = Latest(Port(columns, (), keys, code, exact), append=True)
-    hashed = () if exact else keys
-    port = PortPlan(rows, rows.columns, code=code, hashed=hashed, route="key", position=POSITION)
-    why = (
-        "latest row per key: the stream is shown as a table, in which a row takes the place of the one with its key",
-        "sharded by the key of the result",
-    )
-    return JoinPlan((port,), operator, columns, (), why, query, made=((WEIGHT, "BIGINT"),))
+    return JoinPlan((port,), operator, columns, (), _why(group), group, made=made, called="the groups of ")
 
 
 def _arguments(aggregate: Output) -> tuple[str, ...]:
     """What the arguments of an aggregate are called among the rows of its grouping."""
     return tuple(f"{aggregate.name}x{n}" for n in range(len(aggregate.expr.args)))
-
-
-def _column(time: TimeColumn) -> Expr:
-    text = f"{time.alias}.{time.name}"
-    return Expr("column", text=text, refs=(Reference((time.alias, time.name), 0, len(text), time.alias, time.name),))
 
 
 def _end(group: AnalyzedGroup) -> Expr:
@@ -132,3 +97,6 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
     elif group.by:
         lines.append("every group is kept for good, since no event-time window ends it: state grows with the groups")
     return tuple(lines)
+
+
+PLAN = StagePlanner(lambda query: query.group is not None, rows, plan)

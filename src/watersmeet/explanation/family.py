@@ -1,0 +1,76 @@
+"""What explain asks of a family, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from watersmeet.explanation.topology import Inputs
+from watersmeet.plan.facts import Fact
+from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery
+
+Names = Mapping[str, str]
+"""What to call the rows of each alias."""
+
+J = TypeVar("J", bound=AnalyzedJoin)
+
+
+def facts_as_data(facts: list[Fact]) -> dict[str, object]:
+    """Facts for machines."""
+    return {label.replace(" ", "_"): list(lines) for label, lines in facts}
+
+
+def _is_padded(join: AnalyzedJoin, port: int, who: str) -> str:
+    return f"it can show {who} as NULL" if join.pads(port) is not None else ""
+
+
+@dataclass(frozen=True)
+class JoinExplainer(Generic[J]):
+    """What is said of a family of joins.
+
+    - ``heading``: a join as it is written
+    - ``facts``: what is to be said of a join of a query
+    - ``data``: the same for machines; None: the facts themselves
+    - ``called``: what its inputs are called for machines
+    - ``stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
+    """
+
+    heading: Callable[[J], str]
+    facts: Callable[[AnalyzedQuery, J, Names], list[Fact]]
+    data: Callable[[AnalyzedQuery, J, Names], Mapping[str, object]] | None = None
+    called: Inputs = "inputs"
+    stays: Callable[[J, int, str], str] = _is_padded
+
+    def as_data(self, query: AnalyzedQuery, join: J, names: Names) -> Mapping[str, object]:
+        """What is said of a join, for machines."""
+        if self.data is not None:
+            return self.data(query, join, names)
+        return {"join": self.heading(join), **facts_as_data(self.facts(query, join, names))}
+
+
+@dataclass(frozen=True)
+class StageExplainer:
+    """What is said of a grouping."""
+
+    facts: Callable[[AnalyzedGroup], list[Fact]]
+
+
+class Explained(Protocol):
+    """A family, as far as explain knows it."""
+
+    @property
+    def explain(self) -> JoinExplainer[Any] | StageExplainer:
+        """What is said of it."""
+        ...
+
+
+Families = Mapping[str, Explained]
+"""The families by name."""
+
+
+def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:
+    """What the family of a join says."""
+    found = families[join.family].explain
+    assert isinstance(found, JoinExplainer)
+    return found

@@ -1,0 +1,63 @@
+"""What explain says of an as-of join."""
+
+from __future__ import annotations
+
+from watersmeet.catalog import Amount
+from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.families.asof.relation import AnalyzedAsofJoin
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
+from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.words import amount_in_words, kind_in_words
+
+
+def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fact]:
+    """Which version a row gets, how long rows wait for it and how long versions are kept."""
+    left = rows_of(join.left, names)
+    return [
+        keys(join.keys),
+        ("version", [_version(join, names[join.right.alias])]),
+        ("kept", _kept(join, left, names[join.right.alias])),
+        ("default", [padding_in_words(join.defaults)] if join.defaults else []),
+        conditions("left only", join.left_only, "a left row that fails has no version"),
+        conditions("right only", join.right_only, "a right row that fails is no version"),
+    ]
+
+
+def _version(join: AnalyzedAsofJoin, right: str) -> str:
+    most = "" if join.tolerance is None else f", at most {_distance(join)} away"
+    match join.direction:
+        case "backward":
+            return (
+                f"the latest {right} row with {join.right_time} {'<' if join.strict else '<='} {join.left_time}{most}"
+            )
+        case "forward":
+            return (
+                f"the earliest {right} row with {join.right_time} {'>' if join.strict else '>='} {join.left_time}{most}"
+            )
+        case "nearest":
+            return f"the {right} row with the {join.right_time} closest to {join.left_time}{most}; of two, the earlier"
+
+
+def _kept(join: AnalyzedAsofJoin, left: str, right: str) -> list[str]:
+    mark = f"the watermark of {join.left_time} has passed"
+    until = {
+        "backward": f"a newer one of the same key is there and {mark} that",
+        "forward": f"{mark} them",
+        "nearest": f"a newer one of the same key is there and {mark} that",
+    }[join.direction]
+    bound = "" if join.tolerance is None or join.direction == "forward" else f", or {mark} them by {_distance(join)}"
+    reach = "" if join.direction == "backward" or join.tolerance is None else f" by {_distance(join)}"
+    waits = f"{left} rows wait until the watermark of {join.right_time} has passed {join.left_time}{reach}"
+    return [waits, f"{right} rows are kept until {until}{bound}"]
+
+
+def _distance(join: AnalyzedAsofJoin) -> str:
+    mark = join.right.source.watermark(join.right_time.name)
+    return amount_in_words(Amount(join.tolerance or 0, is_interval=mark is None or mark.lag.is_interval))
+
+
+EXPLAIN = JoinExplainer(
+    lambda join: "ASOF JOIN" if join.kind == "inner" else f"{kind_in_words(join.kind)} ASOF JOIN",
+    facts,
+    stays=lambda join, port, who: f"{who} rows end earlier versions, whether they are shown or not" if port else "",
+)

@@ -1,0 +1,50 @@
+"""The entry of joins of two tables: a merge join where an equality exists, else a block-nested one (FT-4)."""
+
+from __future__ import annotations
+
+from watersmeet.families.changelog.relation import AnalyzedTableJoin
+from watersmeet.joins.changelog.nested import NestedJoin
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.physical.changes import changes_travel, changing_port
+from watersmeet.physical.family import JoinPlanner
+from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.ports import On
+from watersmeet.physical.types import Types
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
+
+
+def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
+    """The plan of a join of two tables."""
+    on = On.of(join, inputs, types)
+    routes = _routes(join.kind, keyed=bool(on.keys.pairs))
+    (left_way, left), (right_way, right) = (changing_port(on, inputs[n], n, routes[n]) for n in (0, 1))
+    operator = (ChangelogJoin if on.keys.pairs else NestedJoin)(join.kind, left, right, on.condition)
+    columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
+    return JoinPlan((left_way, right_way), operator, columns, on.after, _why(join, on, routes), join)
+
+
+def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
+    """Where the rows of each table go: without a key one is spread and the other is in all shards."""
+    if keyed:
+        return ("key", "key")
+    if kind == "full":
+        return ("one", "one")
+    return ("all", "spread") if kind == "right" else ("spread", "all")
+
+
+def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route]) -> tuple[str, ...]:
+    after = on.why_after("changes")
+    if on.keys.pairs:
+        reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
+        return (f"merge join: {reason}", on.keys.why(), *after)
+    sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
+    where = f"the {sent} table goes to all shards, the {spread} is spread"
+    return (
+        "block-nested join: ON has no equality between the tables, so every change meets the whole other table",
+        "one shard: both tables are preserved" if "one" in routes else where,
+        "an equality, such as `a.id = b.id`, would make it a merge join, which reads only what changes touch",
+        *after,
+    )
+
+
+PLAN = JoinPlanner(plan, travel=changes_travel)

@@ -1,0 +1,1 @@
+"""GROUP BY as a table."""

@@ -1,0 +1,25 @@
+"""What explain says of a grouping."""
+
+from __future__ import annotations
+
+from watersmeet.explanation.family import StageExplainer
+from watersmeet.plan.facts import Fact, texts
+from watersmeet.plan.relation import AnalyzedGroup
+
+
+def facts(group: AnalyzedGroup) -> list[Fact]:
+    """What makes a group, what is computed of it, and when it is forgotten."""
+    by = texts(tuple(output.expr for output in group.by))
+    shown = texts(tuple(output.expr for output in group.aggregates))
+    return [("group by", by), ("aggregates", shown), ("groups", [_groups(group)])]
+
+
+def _groups(group: AnalyzedGroup) -> str:
+    if group.window is not None and group.time is not None:
+        return f"a group is kept until the watermark of {group.time} passes the end of its window"
+    if not group.by:
+        return "one group, which is kept for ever"
+    return "every group is kept for ever: state grows with the number of groups, not of rows"
+
+
+EXPLAIN = StageExplainer(facts)

@@ -1,0 +1,1 @@
+"""The latest row per key: a stream, or upserts, as a table."""
