@@ -23,6 +23,7 @@ from watersmeet.physical import Limits
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.plan.nodes import (
     PRESERVED,
+    Apart,
     Item,
     Join,
     JoinKind,
@@ -49,7 +50,8 @@ KINDS: dict[str, JoinKind] = {
 }  # fmt: skip
 """Spark's own names of the kinds; underscores do not matter."""
 
-LEFT, RIGHT = "left", "right"
+LEFT: Side = "left"
+RIGHT: Side = "right"
 _NAME = re.compile(r"\w+")
 
 Call = tuple[Script, dict[str, Source]]
@@ -122,14 +124,11 @@ def window_call(
     joined = Join(
         scans[0], scans[1], kind, on=condition, using=using, clauses=tuple(pad for pad in pads if pad is not None)
     )
-    apart = options.unmatched == "apart"
     told = ("_trigger", "_seq", "_last") if options.trigger == "shown" else ()
     script = _call(joined, text, tuple(Item(column((name,))) for name in told))
-    query = replace(
-        script.queries[0],
-        unmatched_left_into="unmatched_left" if apart and kind in PRESERVED["left"] else None,
-        unmatched_right_into="unmatched_right" if apart and kind in PRESERVED["right"] else None,
-    )
+    sides = [side for side in (LEFT, RIGHT) if options.unmatched == "apart" and kind in PRESERVED[side]]
+    apart = tuple(Apart(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides)
+    query = replace(script.queries[0], apart=apart)
     settings = [Setting("watersmeet.window.emit_discarded", "true")] if options.discarded == "emitted" else []
     sources = _sources(left, right, NO_TIMES)
     orders = (options.order_by,) * 2 if isinstance(options.order_by, str | None) else options.order_by

@@ -128,7 +128,7 @@ def test_ports_of_a_sync_join():
     asked = query("SELECT STREAM * FROM a SYNC JOIN b AS x SYNC JOIN c WHERE a.v > 1 PORTS INTO s1, `s 2`, s3;")
     assert isinstance(asked.relation, SyncJoin)
     assert [leaf.alias for leaf in asked.relation.inputs] == ["a", "x", "c"]
-    assert [name for name, _ in asked.ports_into] == ["s1", "s 2", "s3"]
+    assert [apart.sink for apart in asked.apart] == ["s1", "s 2", "s3"]
 
 
 def test_a_join_may_follow_a_sync_join():
@@ -182,7 +182,7 @@ def test_outputs_stand_in_any_order():
         "INSERT INTO s SELECT * FROM a WINDOW (COUNT 1) FULL JOIN b WINDOW (COUNT 1) WHERE x"
         " UNMATCHED RIGHT INTO r LATE INTO late UNMATCHED LEFT INTO l"
     )
-    names = (asked.into, asked.unmatched_left_into, asked.unmatched_right_into, asked.late_into)
+    names = (asked.into, *(apart.sink for apart in asked.apart), asked.late_into)
     assert names == ("s", "l", "r", "late")
 
 

@@ -37,11 +37,7 @@ def _targets(query: Query) -> Iterator[tuple[str, Span]]:
         yield query.into, query.into_span
     if query.late_into is not None and query.late_into.lower() != (query.into or "").lower():
         yield query.late_into, query.late_into_span
-    if query.unmatched_left_into is not None:
-        yield query.unmatched_left_into, query.unmatched_left_span
-    if query.unmatched_right_into is not None:
-        yield query.unmatched_right_into, query.unmatched_right_span
-    yield from query.ports_into
+    yield from ((apart.sink, apart.span) for apart in query.apart)
 
 
 def _refusal(script: Script, name: str, span: Span) -> Refusal:

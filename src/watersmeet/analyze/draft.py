@@ -97,12 +97,11 @@ class Draft:
         query = self.query
         into, late = (self._sink(name) for name in (query.into, query.late_into))
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
-        unmatched = [self._sink(name) or name for name in (query.unmatched_left_into, query.unmatched_right_into)]
-        ports = tuple(self._sink(name) or name for name, _ in query.ports_into)
+        apart = tuple(replace(one, sink=self._sink(one.sink) or one.sink) for one in query.apart)
         result = "table" if self.group is not None else query.result or self.relation.result
         finished = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
-            (unmatched[0], unmatched[1]), ports, result, self.group,
+            apart, result, self.group,
         )  # fmt: skip
         return stored_key(replace(finished, key=result_key(finished, query.group_by)), query.store)
 

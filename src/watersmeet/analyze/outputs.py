@@ -26,17 +26,12 @@ def _check_known(draft: Draft) -> Iterator[Refusal]:
 
 
 def _sinks(query: Query) -> Iterator[tuple[str, Span]]:
-    """The sinks that must be declared. Without INSERT INTO, unmatched rows go to whoever runs the query."""
+    """The sinks that must be declared. Without INSERT INTO, rows beside the result go to whoever runs the query."""
     if query.into is not None:
         yield query.into, query.into_span
-        unmatched = (
-            (query.unmatched_left_into, query.unmatched_left_span),
-            (query.unmatched_right_into, query.unmatched_right_span),
-        )
-        yield from ((name, span) for name, span in unmatched if name is not None)
     if query.late_into is not None:
         yield query.late_into, query.late_into_span
-    yield from query.ports_into
+    yield from ((apart.sink, apart.span) for apart in query.apart if apart.is_instead or query.into is not None)
 
 
 def _check_late(draft: Draft) -> Iterator[Refusal]:

@@ -70,8 +70,7 @@ def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Itera
         before = "a stream, table or view"
         yield draft.refusal("DUPLICATE_NAME", view.span, name=view.name, before=before, hint=hint)
     query = view.query
-    spans = (query.late_into_span, query.unmatched_left_span, query.unmatched_right_span)
-    for span in (query.into_span, *spans, *(span for _, span in query.ports_into[:1])):
+    for span in (query.into_span, query.late_into_span, *(apart.span for apart in query.apart)):
         if span != NOWHERE:
             what, hint = "A view with a sink", "leave INTO out, or write the query as a statement of its own."
             yield draft.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)

@@ -92,7 +92,8 @@ def _visible(query: Query, around: _Views) -> _Views:
 
 
 def _query_facts(query: Query) -> tuple[Fact, ...]:
-    unmatched = (("left", query.unmatched_left_into), ("right", query.unmatched_right_into))
+    alone = [(apart.of.split(), apart.sink) for apart in query.apart if not apart.is_instead]
+    parts = [apart.sink for apart in query.apart if apart.is_instead]
     store = query.store
     return (
         ("columns", [_item(item) for item in query.items]),
@@ -101,8 +102,8 @@ def _query_facts(query: Query) -> tuple[Fact, ...]:
         ("result", [f"a {query.result}"] if query.into and query.result else []),
         ("store", [f"key as {store.key or 'it is'}, value as {store.value or 'it is'}"] if store else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
-        ("unmatched", [f"{side} into {sink}" for side, sink in unmatched if sink]),
-        ("ports", [f"into {', '.join(sink for sink, _ in query.ports_into)}"] if query.ports_into else []),
+        ("unmatched", [f"{of[-1].lower()} into {sink}" for of, sink in alone]),
+        ("ports", [f"into {', '.join(parts)}"] if parts else []),
     )
 
 

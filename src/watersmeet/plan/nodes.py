@@ -216,15 +216,30 @@ class Store:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Rows that go to a sink of their own.
+
+    - ``of``: which rows, as the words before INTO say
+    - ``column``: the column beside the result that shows them
+    - ``is_instead``: the result is in such parts, and has no sink itself
+    """
+
+    of: str
+    column: str
+    sink: str
+    span: Span = NOWHERE
+    is_instead: bool = False
+
+
+@dataclass(frozen=True)
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
 
     ``result`` is what SELECT STREAM or SELECT TABLE says, None if it says neither. ``views`` are the queries that only
     this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
-    ``late_into`` is the sink of the rows that came too late, ``unmatched_left_into`` and ``unmatched_right_into`` are
-    those of the rows of a side that stayed alone, and ``ports_into`` those of the ports of a SYNC JOIN, each with its
-    place.
+    ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
+    has apart from the result.
     """
 
     relation: Relation
@@ -235,16 +250,17 @@ class Query:
     span: Span = NOWHERE
     late_into: str | None = None
     late_into_span: Span = NOWHERE
-    unmatched_left_into: str | None = None
-    unmatched_left_span: Span = NOWHERE
-    unmatched_right_into: str | None = None
-    unmatched_right_span: Span = NOWHERE
-    ports_into: tuple[tuple[str, Span], ...] = ()
+    apart: tuple[Apart, ...] = ()
     result: ResultKind | None = None
     group_by: tuple[Expr, ...] = ()
     group_span: Span = NOWHERE
     views: tuple[View, ...] = ()
     store: Store | None = None
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether its result is in parts, each with a sink of its own."""
+        return any(apart.is_instead for apart in self.apart)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self, cast
 
 from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, ResultKind, Values
+from watersmeet.plan.nodes import LEFT_ONLY, Apart, JoinKind, ResultKind, Values
 
 Padding = Literal["nulls", "zeros"] | Values
 """What the columns of a side show beside a row that stayed alone.
@@ -428,9 +428,8 @@ class Warned:
 class AnalyzedQuery:
     """A query that may run. ``where`` holds the conjuncts of WHERE that stay behind the last join.
 
-    ``late_into`` is the sink of the rows that came too late, ``unmatched_into`` are those of the left and the right
-    rows that stayed alone, and ``ports_into`` those of each port's own rows, one for each, or none. Without INSERT
-    INTO, the names in ``unmatched_into`` need not be declared: they name outputs of whoever runs the query.
+    ``late_into`` is the sink of the rows that came too late, and ``apart`` are further outputs apart from the result.
+    Without INSERT INTO, their sinks need not be declared: they name outputs of whoever runs the query.
 
     ``result`` says whether it is a stream or a table; ``key`` is what its ``_key`` is made of: the key of the join or
     of the group, none if it has no key.
@@ -443,11 +442,21 @@ class AnalyzedQuery:
     warnings: tuple[Warned, ...] = ()
     span: Span = NOWHERE
     late_into: str | None = None
-    unmatched_into: tuple[str | None, str | None] = (None, None)
-    ports_into: tuple[str, ...] = ()
+    apart: tuple[Apart, ...] = ()
     result: ResultKind = "stream"
     group: AnalyzedGroup | None = None
     key: tuple[Expr, ...] = ()
+
+    @property
+    def unmatched_into(self) -> tuple[str | None, str | None]:
+        """The sinks of the left and the right rows that stayed alone."""
+        sinks = {apart.of: apart.sink for apart in self.apart}
+        return sinks.get("UNMATCHED LEFT"), sinks.get("UNMATCHED RIGHT")
+
+    @property
+    def ports_into(self) -> tuple[str, ...]:
+        """The sinks of the parts of the result, where it is in parts: the rows of each port."""
+        return tuple(apart.sink for apart in self.apart if apart.is_instead)
 
 
 def scans(relation: AnalyzedRelation) -> tuple[AnalyzedScan, ...]:

@@ -61,7 +61,7 @@ class SyncAnalysis(FamilyAnalysis):
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
         """PORTS INTO."""
-        return _check_ports(draft) if draft.query.ports_into else iter(())
+        return _check_ports(draft) if any(apart.of == "PORTS" for apart in draft.query.apart) else iter(())
 
 
 def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Iterator[Refusal]:
@@ -89,25 +89,27 @@ def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Ite
 
 
 def _check_ports(draft: Draft) -> Iterator[Refusal]:
-    query, span = draft.query, draft.query.ports_into[0][1]
+    query = draft.query
+    sinks = [apart for apart in query.apart if apart.of == "PORTS"]
+    span = sinks[0].span
     if not isinstance(query.relation, SyncJoin):
         what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
         yield unsupported(draft, span, what, hint)
         return
     ports = query.relation.ports
-    if len(ports) != len(query.ports_into):
+    if len(ports) != len(sinks):
         reason = f"{len(ports)} ports need {len(ports)} sinks"
         hint = f"name {len(ports)} sinks, in the order of the sources."
-        yield wrong_output(draft, span, "PORTS INTO", reason, f"{len(query.ports_into)} named", hint)
+        yield wrong_output(draft, span, "PORTS INTO", reason, f"{len(sinks)} named", hint)
     if query.into is not None:
         reason, hint = "its rows go to the sinks of the ports", "leave INSERT INTO out."
         yield wrong_output(draft, query.into_span, "The result", reason, "beside PORTS INTO", hint)
     if [item.alias if isinstance(item, Star) else "" for item in query.items] != [None]:
         reason, hint = "each port's rows go out as they came in", "write `SELECT STREAM *`."
         yield wrong_output(draft, span, "A projection of ports", reason, "PORTS INTO", hint)
-    for port, (name, place) in zip(ports, query.ports_into, strict=False):
+    for port, apart in zip(ports, sinks, strict=False):
         source = draft.scope.sources.get(port.alias, Source(port.alias, ()))
-        yield from check_columns(draft, name, place, f"The port {port.alias}", source)
+        yield from check_columns(draft, apart.sink, apart.span, f"The port {port.alias}", source)
 
 
 ANALYZE = SyncAnalysis()

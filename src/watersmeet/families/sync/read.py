@@ -15,7 +15,7 @@ class SyncGrammar(Grammar):
     """SYNC JOIN has no condition."""
 
     joins: ClassVar[Mapping[Words, JoinKind]] = {("SYNC", "JOIN"): "inner"}
-    outputs: ClassVar[Mapping[Words, bool]] = {("PORTS", "INTO"): True}
+    outputs: ClassVar[Mapping[Words, str]] = {("PORTS", "INTO"): "_port_"}
     words = ("SYNC", "PORTS")
 
     def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> SyncJoin:

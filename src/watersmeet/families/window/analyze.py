@@ -18,7 +18,7 @@ from watersmeet.analyze.settings import Known, choice
 from watersmeet.analyze.values import check_values, declared_values
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.families.window.misplaced import check_clauses, check_outputs
+from watersmeet.families.window.misplaced import check_clauses, check_outputs, unmatched
 from watersmeet.families.window.relation import (
     PUNCTUATION,
     AnalyzedWindowJoin,
@@ -130,7 +130,7 @@ def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Bu
         ]
     if windows[0] is None or windows[1] is None or refusals:
         return UnboundJoin(left, right, join.kind, residual=parts, span=join.span), refusals
-    query, pads = draft.query, {pad.side: pad for pad in _pads(join)}
+    apart, pads = unmatched(draft.query), {pad.side: pad for pad in _pads(join)}
     return AnalyzedWindowJoin(
         left,
         right,
@@ -138,7 +138,7 @@ def _window_join(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Bu
         (analyzed_window(left, windows[0]), analyzed_window(right, windows[1])),
         residual=parts,
         paddings=(_padding(pads.get("left"), left.source), _padding(pads.get("right"), right.source)),
-        unmatched=(query.unmatched_left_into is not None, query.unmatched_right_into is not None),
+        unmatched=("left" in apart, "right" in apart),
         punctuated=_is_punctuated(draft),
         order=(_order(left.source), _order(right.source)),
         emit_discarded=draft.setting(EMIT_DISCARDED, "false").lower() == "true",
@@ -186,8 +186,7 @@ def _missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterat
 
 
 def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
-    query, kind = draft.query, kind_in_words(join.kind)
-    outputs = {"left": query.unmatched_left_into, "right": query.unmatched_right_into}
+    kind, outputs = kind_in_words(join.kind), unmatched(draft.query)
     for pad in _pads(join):
         padded, alone = (sides[0], sides[1]) if pad.side == "left" else (sides[1], sides[0])
         other: Side = "right" if pad.side == "left" else "left"
@@ -197,8 +196,8 @@ def _check_pads(draft: Draft, join: Join, sides: Sides) -> Iterator[Refusal]:
             hint = f"leave it out, or write {other.upper()} JOIN."
             cause = f"rows of {name} that stay alone are dropped"
             yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)
-        elif outputs[other] is not None:
-            reason = f"rows of {name} that stay alone go to {outputs[other]}, unpaired"
+        elif other in outputs:
+            reason = f"rows of {name} that stay alone go to {outputs[other].sink}, unpaired"
             hint = f"leave out PAD {words} or UNMATCHED {other.upper()} INTO."
             cause = f"beside UNMATCHED {other.upper()} INTO"
             yield draft.refusal("WRONG_PADDING", pad.span, side=words, reason=reason, cause=cause, hint=hint)

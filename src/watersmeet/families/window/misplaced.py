@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.outputs import check_columns, unsupported, wrong_output
-from watersmeet.catalog import Source, Span
+from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.families.window.relation import Pad, is_windowed, windows_in
-from watersmeet.plan.nodes import PRESERVED, Join, Lateral, Leaf, Side, every, leaves
+from watersmeet.plan.nodes import PRESERVED, Apart, Join, Lateral, Leaf, Query, Side, every, leaves
 from watersmeet.plan.words import kind_in_words
 
 
@@ -43,27 +43,28 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
     if query.late_into is not None and is_windowed(query.relation):
         hint = "leave LATE INTO out: windows follow the order of arrival, in which nothing is late."
         yield unsupported(draft, query.late_into_span, "LATE INTO of a window join", hint)
-    if query.unmatched_left_into is not None or query.unmatched_right_into is not None:
-        yield from _check_unmatched(draft)
+    yield from _check_unmatched(draft)
+
+
+def unmatched(query: Query) -> dict[Side, Apart]:
+    """The outputs of the rows of either side that stayed alone, where they have one."""
+    given: dict[str, Side] = {"UNMATCHED LEFT": "left", "UNMATCHED RIGHT": "right"}
+    return {given[apart.of]: apart for apart in query.apart if apart.of in given}
 
 
 def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
-    query, relation = draft.query, draft.query.relation
-    given: tuple[tuple[Side, str | None, Span], ...] = (
-        ("left", query.unmatched_left_into, query.unmatched_left_span),
-        ("right", query.unmatched_right_into, query.unmatched_right_span),
-    )
-    asked = [one for one in given if one[1] is not None]
+    relation, asked = draft.query.relation, unmatched(draft.query)
     if windows_in(relation) and len(leaves(relation)) != 2:
         # Windows elsewhere than in a join of two sources have been refused.
         return
     if not is_windowed(relation):
-        for side, _, span in asked:
+        for side, apart in asked.items():
             what = f"UNMATCHED {side.upper()} INTO of a join without windows"
             hint = "leave it out: rows that stay alone come out padded with NULL."
-            yield unsupported(draft, span, what, hint)
+            yield unsupported(draft, apart.span, what, hint)
         return
-    for side, name, span in asked:
+    for side, apart in asked.items():
+        name, span = apart.sink, apart.span
         leaf = leaves(relation)[0 if side == "left" else 1]
         source = draft.scope.sources.get(leaf.alias, Source(leaf.alias, ()))
         what = f"UNMATCHED {side.upper()} INTO {name}"

@@ -33,9 +33,9 @@ _PAD = "write `PAD RIGHT WITH (name '', amount 0)`, `PAD RIGHT ZEROS` or `PAD RI
 class WindowGrammar(Grammar):
     """Windows stand behind sources, PAD behind conditions."""
 
-    outputs: ClassVar[Mapping[Words, bool]] = {
-        ("UNMATCHED", "LEFT", "INTO"): False,
-        ("UNMATCHED", "RIGHT", "INTO"): False,
+    outputs: ClassVar[Mapping[Words, str]] = {
+        ("UNMATCHED", "LEFT", "INTO"): "_unmatched_left",
+        ("UNMATCHED", "RIGHT", "INTO"): "_unmatched_right",
     }
     words = ("WINDOW", "PAD", "UNMATCHED")
     spaced = frozenset({"WINDOW"})

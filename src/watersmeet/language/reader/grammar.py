@@ -21,8 +21,11 @@ class Grammar:
     joins: ClassVar[Mapping[Words, JoinKind]] = {}
     """The words of its joins."""
 
-    outputs: ClassVar[Mapping[Words, bool]] = {}
-    """The words before the sinks of its outputs apart from the result, and whether several sinks may follow."""
+    outputs: ClassVar[Mapping[Words, str]] = {}
+    """The words before the sinks of its outputs apart from the result, and the column that shows such rows.
+
+    A column that ends in ``_`` has the number of a sink behind it: several may follow, in place of that of the result.
+    """
 
     words: ClassVar[Words] = ()
     """The words that begin its clauses, for whoever misspells one."""

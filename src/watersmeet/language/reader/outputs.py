@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watersmeet.catalog import NOWHERE, Span
+from watersmeet.language.reader.clauses import LATE
 from watersmeet.language.reader.cursor import Cursor
-from watersmeet.plan.nodes import Store
+from watersmeet.plan.nodes import Apart, Store
 
 Output = tuple[str | None, Span]
 """The name of a sink and its place."""
 
-_OUTPUTS = (("LATE", "INTO"), ("UNMATCHED", "LEFT", "INTO"), ("UNMATCHED", "RIGHT", "INTO"), ("PORTS", "INTO"))
 _NONE: Output = (None, NOWHERE)
 _STORE = "write `STORE KEY AS string VALUE AS json`, for example."
 
@@ -30,34 +30,34 @@ class Target:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The sinks of late rows, of unmatched left and right rows, and of ports, and how the result is stored."""
+    """The sinks of late rows and of others apart from the result, and how the result is stored."""
 
     late: Output = _NONE
-    left: Output = _NONE
-    right: Output = _NONE
-    ports: tuple[tuple[str, Span], ...] = ()
+    apart: tuple[Apart, ...] = ()
     store: Store | None = None
 
 
 def read_outputs(cursor: Cursor, target: Target) -> Outputs:
     """All outputs that come next, each at most once."""
-    read = dict[tuple[str, ...], tuple[tuple[str, Span], ...]]()
+    columns = {LATE: "", **{words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}}
+    read = dict[tuple[str, ...], tuple[Apart, ...]]()
     late, store = cursor.peek(), target.store
     while True:
-        words = next((words for words in _OUTPUTS if cursor.at(*words)), None)
+        words = next((words for words in columns if cursor.at(*words)), None)
         if at_store(cursor):
             store = _read_second_store(cursor, store, target)
         elif words is None:
             break
         else:
-            late = cursor.peek() if words == _OUTPUTS[0] else late
-            read[words] = _read_output(cursor, words, target, is_again=words in read)
-    ports = read.get(_OUTPUTS[3], ())
-    if _OUTPUTS[0] in read and target.into[0] is None and not ports:
+            late = cursor.peek() if words == LATE else late
+            read[words] = _read_output(cursor, words, columns[words], target, is_again=words in read)
+    apart = tuple(found for words in columns for found in read.get(words, ()) if words != LATE)
+    if LATE not in read:
+        return Outputs(apart=apart, store=store)
+    if target.into[0] is None and not any(found.is_instead for found in apart):
         hint = "write `INSERT INTO sink` before SELECT: the result needs a sink where late rows have."
         raise cursor.failure("`;`", hint, late)
-    first, second, third = (read.get(words, (_NONE,))[0] for words in _OUTPUTS[:3])
-    return Outputs(first, second, third, ports, store)
+    return Outputs((read[LATE][0].sink, read[LATE][0].span), apart, store)
 
 
 def at_store(cursor: Cursor) -> bool:
@@ -91,8 +91,8 @@ def _read_second_store(cursor: Cursor, before: Store | None, target: Target) -> 
 
 
 def _read_output(
-    cursor: Cursor, words: tuple[str, ...], target: Target, *, is_again: bool
-) -> tuple[tuple[str, Span], ...]:
+    cursor: Cursor, words: tuple[str, ...], column: str, target: Target, *, is_again: bool
+) -> tuple[Apart, ...]:
     written = " ".join(words)
     if target.is_inner:
         hint = "write it behind the query that reads the view or subquery."
@@ -101,15 +101,15 @@ def _read_output(
         raise cursor.failure("`;`", f"write {written} once.")
     cursor.begin_line()
     cursor.skip(len(words))
-    sinks = _read_sinks(cursor, written, is_list=words == _OUTPUTS[3])
-    if cursor.at("WHERE"):
-        raise cursor.failure("`;`", f"write {written} at the end of the query, behind WHERE.")
-    return sinks
-
-
-def _read_sinks(cursor: Cursor, words: str, *, is_list: bool) -> tuple[tuple[str, Span], ...]:
-    hint = f"write `{words} {'sink, ...' if is_list else 'sink'}` at the end of the query."
+    is_list = column.endswith("_")
+    hint = f"write `{written} {'sink, ...' if is_list else 'sink'}` at the end of the query."
     sinks = [cursor.take_name("the name of a sink", hint)]
     while is_list and cursor.take(","):
         sinks.append(cursor.take_name("the name of a sink", hint))
-    return tuple((sink.value, cursor.span_of(sink)) for sink in sinks)
+    if cursor.at("WHERE"):
+        raise cursor.failure("`;`", f"write {written} at the end of the query, behind WHERE.")
+    of = " ".join(words[:-1])
+    return tuple(
+        Apart(of, f"{column}{number}" if is_list else column, sink.value, cursor.span_of(sink), is_list)
+        for number, sink in enumerate(sinks, start=1)
+    )

@@ -102,8 +102,8 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     if not cursor.at_query_end:
         raise _misplaced(cursor, relation, where, group_by)
     return Query(
-        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, *outputs.left, *outputs.right,
-        outputs.ports, result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store,
+        relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.apart,
+        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store,
     )  # fmt: skip
 
 

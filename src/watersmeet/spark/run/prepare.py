@@ -23,8 +23,7 @@ from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, shards_of
 from watersmeet.spark.compile.compiler import Compiler
-from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
-from watersmeet.spark.exchange.rows import PORT_SHOWN
+from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
@@ -146,7 +145,7 @@ def _prepared(
     built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
     if recorded is not None:
         recorded.check(Owner((built.told,)), str(checkpoint), anew)
-    sink = NOTHING if _is_ports_only(asked) else _sink(script, asked.into, asked.into_span, spark)
+    sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
         c: Target(_sink(script, into, span, spark), f"{name} {c}", checkpoint)
@@ -185,17 +184,10 @@ def _inputs(script: Script, spark: SparkSession, storage: Path) -> Inputs:
     return Inputs(frames, find_files(spark, script, {}), static)
 
 
-def _is_ports_only(query: Query) -> bool:
-    """Whether only the ports of a SYNC JOIN are written."""
-    return query.into is None and bool(query.ports_into)
-
-
 def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:
     """The columns that show what has a sink of its own, with the name of that sink."""
     yield LATE_SHOWN, query.late_into, query.late_into_span
-    yield UNMATCHED_SHOWN[0], query.unmatched_left_into, query.unmatched_left_span
-    yield UNMATCHED_SHOWN[1], query.unmatched_right_into, query.unmatched_right_span
-    yield from ((f"{PORT_SHOWN}{number}", name, span) for number, (name, span) in enumerate(query.ports_into, 1))
+    yield from ((apart.column, apart.sink, apart.span) for apart in query.apart)
 
 
 def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> Sink:
