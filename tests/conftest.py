@@ -33,8 +33,11 @@ FILES_IN_PROCESS = {
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A local session as Watersmeet makes it, with few partitions."""
+    from pyspark.sql import SparkSession
+
     from watersmeet.spark.session import session
 
+    assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
     found = session("local[2]", conf=QUICK | FILES_IN_PROCESS, log=log)
     yield found

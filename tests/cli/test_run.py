@@ -49,6 +49,7 @@ def test_an_interrupted_run_stops_cleanly_and_continues(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_the_demo_agrees_with_the_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     streams = make_streams(orders=600, files=8)
     assert streams.truth.late > 0

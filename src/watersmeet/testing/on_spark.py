@@ -104,7 +104,7 @@ def collected(built: Built, records: Sequence[Row]) -> Stepped:
 def _rows(built: Built, records: list[Row]) -> pa.Table:
     """The rows of the result that records hold, as Spark makes them."""
     compiler, met = built.compiler, built.compiled.joins[-1]
-    frame = compiler.spark.createDataFrame(records, met.records.schema)
+    frame = compiler.spark.createDataFrame(records, met.records.schema).coalesce(1)
     rows = replace(compiler, late="counted").rows(built.plan.relation, replace(met, records=frame))
     result = compiler.projected(built.plan, rows.frame)
     # What is shown apart is collected from records of its own.
