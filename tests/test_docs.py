@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import runpy
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,24 +105,70 @@ def test_cases_of_the_examples_pass(path: Path) -> None:
     assert result.status == "passed", result.detail
 
 
+def shown_commands(page: Path) -> list[tuple[str, str]]:
+    """The commands of a page in their order, each with what it is shown to print."""
+    parts = [part for text in blocks(page, "console") for part in re.split(r"^\$ ", text, flags=re.MULTILINE) if part]
+    return [(command, output) for command, _, output in (part.partition("\n") for part in parts)]
+
+
+def is_in_process(command: str) -> bool:
+    """Whether it is one that needs no Spark."""
+    return command.split()[:2] in [["watersmeet", name] for name in IN_PROCESS]
+
+
 def test_the_readme_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All commands that need no Spark are run, in the order of the page."""
     readme = ROOT / "README.md"
     monkeypatch.chdir(tmp_path)
     Path("clicks.sql").write_text("".join(blocks(readme, "sql refused")))
-    shown = [
-        part.split("\n", 1)
-        for text in blocks(readme, "console")
-        for part in re.split(r"^\$ ", text, flags=re.M)
-        if part
-    ]
     run = [
-        (command, output) for command, output in shown if command.split()[:2] in [["watersmeet", c] for c in IN_PROCESS]
+        (c, output) for c, output in shown_commands(readme) if c.split()[:2] in [["watersmeet", n] for n in IN_PROCESS]
     ]
     assert [command.split()[1] for command, _ in run] == ["init", "check", "explain", "test", "check"]
     for command, output in run:
         assert CliRunner().invoke(app, command.split()[1:]).output.strip() == output.strip(), command
     assert Path("shop/sql/joined.sql").read_text() in readme.read_text("utf-8")
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_readme_shows_what_a_run_prints_and_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest of them, apart from how long it took."""
+    shown = dict(shown_commands(ROOT / "README.md"))
+    rest = [command for command in shown if not is_in_process(command)]
+    assert rest == ["watersmeet run shop --end", "cat shop/output/joined/*.json"]
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
+    ran = CliRunner().invoke(app, rest[0].split()[1:])
+    assert ran.exit_code == 0, ran.output
+
+    # The page leaves out the numbers per operator, and no run takes as long as another.
+    batches, told = ([json.loads(line) for line in text.splitlines()] for text in (shown[rest[0]], ran.stdout))
+    names = batches[0].keys() - {"seconds"}
+    assert [{n: batch[n] for n in names} for batch in told] == [{n: batch[n] for n in names} for batch in batches]
+    written = [line for file in Path("shop/output/joined").glob("*.json") for line in file.read_text().splitlines()]
+    assert sorted(written) == sorted(shown[rest[1]].splitlines())
+
+
+def test_the_targets_of_make_are_those_that_the_documents_name() -> None:
+    """None of them is run here: tests are, the demo, the benchmark and the soak have tests that run them small."""
+    listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    targets = {line.split()[1] for line in listed.splitlines()}
+    named = {target for page in PAGES for target in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
+    assert named <= targets
+    assert (
+        set(re.findall(r"^\| `make ([a-z]+)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)) <= targets
+    )
+    for target in sorted(targets - {"test", "check"}):
+        planned = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
+        assert planned.returncode == 0, planned.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_the_example_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "orders_python.py"), run_name="__main__")
+    assert "[UNBOUNDED_STATE]" in capsys.readouterr().out
 
 
 def test_the_page_of_refusals_is_current() -> None:

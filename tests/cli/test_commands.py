@@ -18,7 +18,7 @@ from watersmeet.errors import catalogue
 from watersmeet.version import __version__
 
 HELP = Path(__file__).parent / "help"
-COMMANDS = ("", "init", "check", "explain", "run", "test", "demo")
+COMMANDS = ("", *(str(command.name or command.callback.__name__) for command in app.registered_commands))
 
 
 def watersmeet(*arguments: object) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
 
-HELP = Path(__file__).parent / "help" / "fmt.txt"
 MESSY = "select a,b from s where a>1 -- large\n"
 CLEAN = "SELECT a, b\nFROM s\nWHERE a > 1;  -- large\n"
 
@@ -27,13 +25,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "sql" / "deep" / "clean.sql").write_text(CLEAN)
     (tmp_path / "sql" / "notes.txt").write_text("select")
     return tmp_path / "sql"
-
-
-def test_help() -> None:
-    shown = watersmeet("fmt", "--help")
-    if os.environ.get("WRITE_GOLDEN"):
-        HELP.write_text(shown.stdout)
-    assert (shown.exit_code, shown.stdout) == (0, HELP.read_text())
 
 
 def test_files_are_written_anew(folder: Path) -> None:
