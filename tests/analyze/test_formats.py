@@ -41,7 +41,7 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         ),
         (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json or csv"),
         (
-            f"{TABLE} USING json OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
+            f"{TABLE} OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
             "a time counts millis, micros or nanos",
         ),
     ],

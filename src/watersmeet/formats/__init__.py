@@ -62,7 +62,7 @@ def known_formats() -> tuple[str, ...]:
 
 
 def check_source(source: Source) -> Iterator[Refusal]:
-    """What is wrong with the options of a source, whatever lies there."""
-    if source.format is not None:
+    """What is wrong with the options of a source, whatever lies there; rows that are given need none to be read."""
+    if source.format is not None or source.changes is not None:
         yield from source_format(source).check()
         yield from feed_of(source).check()
