@@ -12,6 +12,7 @@ from tests.spark.frames import add_file, run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
@@ -23,7 +24,7 @@ CREATE STREAM l (id INT, t TIMESTAMP, v INT, WATERMARK FOR t AS t - INTERVAL 1 H
 CREATE STREAM r (id INT, t TIMESTAMP, w INT, WATERMARK FOR t AS t - INTERVAL 1 HOUR)
   USING json OPTIONS (path '{folder}/r');
 CREATE SINK out USING json OPTIONS (path '{folder}/out');
-INSERT INTO out SELECT STREAM a.id, a.v, b.w FROM l AS a JOIN r AS b ON a.id = b.id WITHIN 1 HOUR;
+INSERT INTO out SELECT STREAM a.id, a.v, b.w FROM l AS a LEFT JOIN r AS b ON a.id = b.id WITHIN 1 HOUR;
 """
 REWORDED = """
 CREATE STREAM l (v INT, t TIMESTAMP, id INTEGER, WATERMARK FOR t AS t - INTERVAL 60 MINUTES)
@@ -33,7 +34,7 @@ CREATE STREAM r (id INT, t TIMESTAMP, w INT, WATERMARK FOR t AS t - INTERVAL 1 H
 CREATE SINK out USING json OPTIONS (path '{folder}/out');
 -- The same join in other words.
 INSERT INTO out SELECT STREAM y.w AS right_w, x.v + 0 AS v, x.id AS id
-FROM l AS x JOIN r AS y ON x.id = y.id WITHIN 60 MINUTES;
+FROM l AS x LEFT JOIN r AS y ON x.id = y.id WITHIN 60 MINUTES;
 """
 
 
@@ -61,10 +62,15 @@ def test_a_script_in_other_words_continues(spark: SparkSession, tmp_path: Path) 
     run(spark, TEXT, tmp_path)
     put(tmp_path, "l", 2, id=2, v=11)
     put(tmp_path, "r", 2, id=1, w=21)
+    put(tmp_path, "l", 3, id=3, v=12)
+    # The end of input, declared under the names of before by a run that was killed.
+    marks = tmp_path / "storage" / "marks" / "out" / "end-1.json"
+    marks.parent.mkdir(parents=True)
+    marks.write_text("".join(json.dumps({"column": f"{n}.t", "value": END_OF_INPUT}) + "\n" for n in (0, 1)))
     run(spark, REWORDED, tmp_path)
     lines = [line for file in (tmp_path / "out").glob("*.json") for line in file.read_text().splitlines()]
-    found = sorted((row["id"], row["v"], row["right_w"]) for row in map(json.loads, lines))
-    assert found == [(1, 10, 21), (2, 11, 20)]
+    found = sorted((row["id"], row["v"], row.get("right_w")) for row in map(json.loads, lines))
+    assert found == [(1, 10, 21), (2, 11, 20), (3, 12, None)]
 
 
 OWNERS = {

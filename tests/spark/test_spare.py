@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 STARTS = """
 import os, sys
-from watersmeet.spark.spare import PIPE, PROCESS, start_spare
+from watersmeet.spark.private.spare import PIPE, PROCESS, start_spare
 start_spare(os.environ)
 start_spare(os.environ)
 print(os.environ[PIPE], os.environ[PROCESS], flush=True)

@@ -80,6 +80,15 @@ def stage_digest(stage: JoinPlan, types: Mapping[str, str], shards: int) -> str:
     return digest({"stage": stage.identity, "types": kept, "shards": shards})
 
 
+def scan_names(plan: QueryPlan) -> dict[str, str]:
+    """The watermarked columns of the sources of a query, with their canonical names."""
+    return {
+        f"{scan.alias}.{watermark.column}": f"{number}.{watermark.column.lower()}"
+        for number, scan in enumerate(scan_plans(plan.relation))
+        for watermark in scan.source.watermarks
+    }
+
+
 def canonical_json(data: object) -> str:
     """Data as text: equal texts for equal data."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)

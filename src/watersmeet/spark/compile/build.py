@@ -29,6 +29,7 @@ from watersmeet.plan.relation import (
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.private.told import watermark_delays
 from watersmeet.spark.run.starts import Told, token_of, told_of, watch
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -110,11 +111,7 @@ def source_of(
 ) -> Source:
     """A DataFrame as a source: its columns, and its event time and lag from `withWatermark` or the arguments."""
     fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
-    found = {
-        f.name: Amount(int(f.metadata["spark.watermarkDelayMs"]) * 1000, is_interval=True)
-        for f in frame.schema
-        if "spark.watermarkDelayMs" in f.metadata
-    }
+    found = {column: Amount(delay, is_interval=True) for column, delay in watermark_delays(frame).items()}
     if time is not None:
         # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
         spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)

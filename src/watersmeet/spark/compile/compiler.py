@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -73,6 +72,7 @@ from watersmeet.spark.exchange.packing import (
 from watersmeet.spark.exchange.rows import Met, completed, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, ShardProcessor, Shards
+from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 
 
@@ -293,7 +293,7 @@ class Compiler:
 
     def arrow(self, schema: StructType) -> Any:
         """The Arrow schema in which Spark's workers receive rows of a schema."""
-        return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
+        return arrow_schema(schema, self.spark.conf.get("spark.sql.session.timeZone"))
 
 
 def _by(port: PortPlan) -> str | None:

@@ -27,8 +27,8 @@ from watersmeet.plan.relation import (
     scans,
 )
 from watersmeet.spark.exchange.rows import ddl_field
+from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import first_line
-from watersmeet.spark.session import unlogged
 from watersmeet.type_names import normalised
 
 

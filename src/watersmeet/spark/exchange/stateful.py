@@ -14,7 +14,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -32,6 +31,7 @@ from watersmeet.joins.core.operator import (
 )
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
+from watersmeet.spark.private.told import run_group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -185,9 +185,8 @@ def _foreign(join: str, found: str, own: str) -> Refusal:
 
 
 def _run() -> dict[str, int]:
-    """The mark that tells this start of the query from others; Spark makes a job group of its own for each."""
-    context = TaskContext.get()
-    group = None if context is None else context.getLocalProperty("spark.jobGroup.id")
+    """The mark that tells this start of the query from others."""
+    group = run_group()
     return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.analyze.static_tables import not_looked_up, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
@@ -18,16 +19,17 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, ref
 from watersmeet.formats import sink_format
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import scan_plans, view_plans
+from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, shards_of
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.exchange.packing import LATE_SHOWN
+from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
-from watersmeet.spark.session import unlogged
 from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
@@ -71,8 +73,8 @@ class Prepared:
 
     @property
     def times(self) -> tuple[str, ...]:
-        """All watermarked columns of its sources."""
-        return tuple(c for s in scan_plans(self.built.plan.relation) for c, _ in _times(s.alias, s.source))
+        """All watermarked columns of its sources, as marks from outside call them whatever their aliases are."""
+        return tuple(scan_names(self.built.plan).values())
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,7 @@ def _prepared(
         "counted" if asked.late_into is None else "kept", files=inputs.files,
     )  # fmt: skip
     planned = plan_on(script, query, compiler)
+    compiler = replace(compiler, marks=_as_called(moved, scan_names(planned.plan)))
     tables = tables_first(planned.plan)
     built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
     if recorded is not None:
@@ -168,6 +171,15 @@ def _with_static_tables(
     if not inputs.static or any(not_looked_up(known.relation)):
         return query, inputs.frames, tuple(inputs.static.values())
     return known, inputs.with_batches, ()
+
+
+def _as_called(marks: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """Marks from outside, their columns as the query calls them."""
+    if not names:
+        return marks
+    called = F.create_map(*(F.lit(text) for column, name in names.items() for text in (name, column)))
+    column = F.coalesce(F.try_element_at(called, F.col("column")), F.col("column"))
+    return marks.select(column.alias("column"), "value")
 
 
 def _anew(query: Query) -> str:

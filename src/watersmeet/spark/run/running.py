@@ -21,6 +21,7 @@ from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
+from watersmeet.spark.private.told import is_waiting_for_rows
 from watersmeet.spark.refusals import first_line, unwritten
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
@@ -182,9 +183,7 @@ def _follow(prepared: Prepared, query: StreamingQuery, loading: Loading, listene
     """Let the rows go that wait for tables, once these are caught up."""
     if not is_waiting(prepared):
         return
-    # Spark says so only after it has looked at all sources and found nothing.
-    is_idle = query.isActive and str(query.status["message"]).startswith("Waiting for data")
-    if loading.is_done or is_idle:
+    if loading.is_done or is_waiting_for_rows(query):
         write_loaded(prepared)
         listeners.on_news(f"{prepared.name}: {loading.names} loaded, {loading.rows:,} rows.")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
+from watersmeet.spark.private.python import worker_python
+from watersmeet.spark.private.spare import start_spare
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.shims import worker_python
-from watersmeet.spark.spare import start_spare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,22 +69,6 @@ def session(
     chosen = master or given.get("spark.master", "local[*]")
     _prepare_environment(chosen, log)
     return _started(SparkSession.builder.master(chosen), settings(chosen, given, log), log)
-
-
-@contextmanager
-def unlogged() -> Generator[None]:
-    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it."""
-    from pyspark.logger import PySparkLogger
-
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
-    before = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, disabled in zip(loggers, before, strict=True):
-            logger.disabled = disabled
 
 
 def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> dict[str, str]:

@@ -6,7 +6,6 @@ replaced, a snapshot knows which batches it has.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -25,6 +24,7 @@ from watersmeet.plan.expressions import quote
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
+from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.snapshots import Snapshot
 from watersmeet.spark.sources.records import encoded, key_of, value_of
@@ -120,8 +120,7 @@ def upserted(batch: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
 
 def run_of(checkpoint: Path) -> str:
     """Which run of a query a checkpoint is of: Spark names each when it begins."""
-    metadata = checkpoint / "metadata"
-    return str(json.loads(metadata.read_text())["id"]) if metadata.exists() else checkpoint.name
+    return query_id(checkpoint) or checkpoint.name
 
 
 def _write_log(target: Target, batch: DataFrame, number: int) -> None:

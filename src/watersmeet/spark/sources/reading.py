@@ -17,8 +17,8 @@ from watersmeet.formats import OWN, check_source, feed_of, source_format
 from watersmeet.formats.feed import ddl
 from watersmeet.formats.source import local_path
 from watersmeet.plan.nodes import Query, Script, scans
+from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unread
-from watersmeet.spark.session import unlogged
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:

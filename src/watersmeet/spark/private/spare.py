@@ -2,8 +2,13 @@
 
 At the start of a query Spark asks a Python process of its own which state variables the operator has. To start one and
 to import PySpark takes most of the start. Where we make the session, one process imports it once and is then copied:
-the command that Spark runs as Python (see `shims`) hands the request over through a pipe and is done. If that process
+the command that Spark runs as Python (see `python`) hands the request over through a pipe and is done. If that process
 is gone, Spark starts one as ever.
+
+Why: Spark has no setting to keep that process. Uses: the name of the module that it runs
+(``transform_with_state_driver_worker``), its ``main``, ``pyspark.worker_util`` and the variables of the environment
+that tell a worker how to reach Spark. Seen in: 4.3.0. Where one of them is missing the process ends at its first import, and
+the command that looks for it starts Python as ever.
 """
 
 from __future__ import annotations

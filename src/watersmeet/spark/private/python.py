@@ -1,0 +1,58 @@
+"""The Python that Spark's workers on this machine run: a command of our own before this interpreter.
+
+Why: Spark puts its archive of PySpark before the package that is installed, and offers no setting to leave it out.
+Uses: the names of its archives on ``PYTHONPATH``, and how it calls Python for a worker. Seen in: 4.3.0. Where archives
+are called otherwise they stay on the path: workers then start more slowly.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from watersmeet.spark.private.spare import PIPE, PROCESS, REQUEST, WORKER
+
+PYTHON = """\
+#!/bin/sh
+# Python for Spark's workers. Spark puts its archive of PySpark before the package that is installed, but from an
+# archive every process compiles all it imports: that takes a worker seconds.
+set -f
+kept=
+before=$IFS
+IFS=:
+for part in $PYTHONPATH; do
+    case $part in
+        */pyspark.zip | */py4j-*-src.zip | */spark-core_*.jar) ;;
+        *) kept=${{kept:+$kept:}}$part ;;
+    esac
+done
+IFS=$before
+export PYTHONPATH="$kept"
+# A process that has imported PySpark already takes over, if there is one (watersmeet.spark.private.spare).
+if [ "$*" = "-m {worker}" ] && [ -p "${pipe}" ] && kill -0 "${process}" 2>/dev/null; then
+    printf '%s\\t%s\\t%s\\n' {request} > "${pipe}"
+    exit
+fi
+exec {python} "$@"
+"""
+
+
+def worker_python(environ: Mapping[str, str]) -> str:
+    """The Python that Spark's workers on this machine run: this interpreter, with its installed PySpark."""
+    from watersmeet.spark.session.shims import shim  # imported late: a session imports this module
+
+    spec = find_spec("pyspark")
+    home = environ.get("SPARK_HOME")
+    if os.name != "posix" or spec is None or spec.origin is None:
+        return sys.executable
+    installed = Path(spec.origin).parent
+    if home is not None and Path(home).resolve() != installed.resolve():
+        # Another Spark than the installed package: only its own archive fits it.
+        return sys.executable
+    request = " ".join(f'"${name}"' for name in REQUEST)
+    text = PYTHON.format(python=shlex.quote(sys.executable), worker=WORKER, pipe=PIPE, process=PROCESS, request=request)
+    return str(shim("python", text, environ))

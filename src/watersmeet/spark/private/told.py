@@ -1,0 +1,89 @@
+"""What Spark tells only between the lines: in a log, in metadata of a column, in a message, in a file, in a property.
+
+Each function says what it reads. Seen in: 4.3.0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from watersmeet.spark.private import unknown
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_DELAY = "spark.watermarkDelayMs"
+
+
+@contextmanager
+def unlogged() -> Generator[None]:
+    """Keep what Spark refuses meanwhile out of the log, where it comes with all of Java's stack: we report it.
+
+    Uses the names of two loggers. Under other names they log as ever.
+    """
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(name) for name in _LOGGERS]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
+
+
+def arrow_schema(schema: StructType, timezone: str | None) -> Any:
+    """The Arrow schema in which Spark's workers receive rows of a schema.
+
+    Uses ``pyspark.sql.pandas.types``: nothing public tells it before there are rows. Without it nothing can run.
+    """
+    try:
+        from pyspark.sql.pandas.types import to_arrow_schema
+    except ImportError as error:
+        raise unknown("`to_arrow_schema`", "no rows can be handed to workers") from error
+    return to_arrow_schema(schema, timezone=timezone)
+
+
+def watermark_delays(frame: DataFrame) -> dict[str, int]:
+    """The columns to which `withWatermark` has given a delay, in microseconds.
+
+    Uses the metadata of columns. Where it is missing a call must name the event time and its lag itself.
+    """
+    return {f.name: int(f.metadata[_DELAY]) * 1000 for f in frame.schema if _DELAY in f.metadata}
+
+
+def is_waiting_for_rows(query: StreamingQuery) -> bool:
+    """Whether a query has looked at all sources and found nothing.
+
+    Uses the text of its status. Under another text tables count as loaded by what their batches tell.
+    """
+    return query.isActive and str(query.status["message"]).startswith("Waiting for data")
+
+
+def run_group() -> str | None:
+    """What tells this start of a query from others, in a task of it.
+
+    Uses that Spark makes a job group of its own for each start. Without one nothing is told apart.
+    """
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("spark.jobGroup.id")
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """The id of the query that a checkpoint of this machine belongs to; Spark names each when it begins.
+
+    Uses the file ``metadata`` in a checkpoint. Without it a checkpoint is told by the name of its folder.
+    """
+    file = checkpoint / "metadata"
+    return str(json.loads(file.read_text())["id"]) if file.exists() else None
