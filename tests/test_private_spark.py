@@ -16,12 +16,11 @@ ROOT = Path(watersmeet.__file__).parent
 ROOM = ROOT / "spark" / "private"
 PUBLIC = {
     "pyspark", "pyspark.errors", "pyspark.sql", "pyspark.sql.functions", "pyspark.sql.types", "pyspark.sql.streaming",
+    "pyspark.sql.streaming.query",
     "pyspark.sql.streaming.stateful_processor",
 }  # fmt: skip
 """The modules of PySpark that its documentation names."""
-DOCUMENTED = re.compile(
-    r"org\.apache\.spark\.sql\.execution\.streaming\.state\.RocksDBStateStoreProvider|org\.apache\.spark:"
-)
+DOCUMENTED = re.compile(r"org\.apache\.spark[\w.]*\.RocksDBStateStoreProvider|org\.apache\.spark:")
 PRIVATE = re.compile(r"\bpyspark\.\w+|\borg\.apache\.|\bspark\.(jobGroup|watermarkDelayMs)|^_j\w+$")
 
 

@@ -55,7 +55,6 @@ def refused(call: Callable[[], object]) -> Refusal:
     return found
 
 
-@pytest.mark.xfail(reason="runs keep the names of their columns as they are in the query")
 def test_a_script_in_other_words_continues(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "l", 1, id=1, v=10)
     put(tmp_path, "r", 1, id=2, w=20)

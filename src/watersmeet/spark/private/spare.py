@@ -7,8 +7,8 @@ is gone, Spark starts one as ever.
 
 Why: Spark has no setting to keep that process. Uses: the name of the module that it runs
 (``transform_with_state_driver_worker``), its ``main``, ``pyspark.worker_util`` and the variables of the environment
-that tell a worker how to reach Spark. Seen in: 4.3.0. Where one of them is missing the process ends at its first import, and
-the command that looks for it starts Python as ever.
+that tell a worker how to reach Spark. Seen in: 4.3.0. Where one of them is missing the process ends at its
+first import, and the command that looks for it starts Python as ever.
 """
 
 from __future__ import annotations
