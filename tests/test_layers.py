@@ -142,7 +142,6 @@ def private_spark(path: Path) -> list[str]:
     return members + [module for module in (*modules, *named) if not PUBLIC_SPARK.fullmatch(module)]
 
 
-@pytest.mark.xfail(strict=True, reason="workers and schemas use private modules elsewhere")
 def test_private_spark_is_in_one_room() -> None:
     room = PACKAGE / "spark" / "private"
     using = {str(path.relative_to(PACKAGE)): private_spark(path) for path in PACKAGE.rglob("*.py")}
