@@ -47,7 +47,10 @@ def main(
     console = Console()
     workload = Workload(options.rows, options.keys, options.batches, options.within)
     if options.beside is not None:
-        found = list(beside.beside(options.beside, options.sections, workload, options.repeat))
+        found: list[beside.Beside] = []
+        for one in beside.beside(options.beside, options.sections, workload, options.repeat):
+            console.print(f"{one.section}, {one.run.label or one.run.contender}: {one.ratio:.2f}", style="dim")
+            found.append(one)
         console.print(beside.table(found))
         measured: dict[str, list[Any]] = {"beside": [beside.as_json(m) for m in found]}
     else:
