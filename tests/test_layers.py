@@ -77,7 +77,7 @@ MENTIONS = {
 """How a family is mentioned, in code and in docstrings, whatever the case of its letters."""
 
 
-@pytest.mark.parametrize("family", marked(MENTIONS, "asof sync window lookup", "other modules know it by name"))
+@pytest.mark.parametrize("family", marked(MENTIONS, "asof window lookup", "other modules know it by name"))
 def test_a_family_is_two_folders_and_one_entry(family: str) -> None:
     """Beside them the registry, the Python calls and their arguments, and the texts of errors may name it."""
     own = (JOINS / family, PACKAGE / "families" / family)

@@ -64,7 +64,7 @@ class Watermark:
 class Source:
     """Something rows come from. Without a ``format`` the rows are handed in (a DataFrame, a case).
 
-    ``order`` is the column that gives the order of arrival, which window joins follow; None: the order of delivery.
+    ``order`` is the column that gives the order of arrival, which joins of windows follow; None: the order of delivery.
     ``primary_key`` are the columns that tell the rows of a table apart; a table without one is a bag of rows that
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
     ``is_static``: a table that is there as a whole and never changes, beside streams.

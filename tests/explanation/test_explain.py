@@ -13,7 +13,7 @@ from watersmeet.explanation.asked import asked_as_json, render_asked
 from watersmeet.explanation.blocks import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.physical import as_json, render, topology_of
 from watersmeet.explanation.topology import Topology
-from watersmeet.families import OPERATORS
+from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
@@ -34,7 +34,7 @@ def shown(path: Path) -> str:
     name, stage, _ = path.name.split(".")
     text = (path.parent / f"{name}.sql").read_text("utf-8")
     if stage == "plan":
-        return render_asked(read_script(text, "q.sql")) + "\n"
+        return render_asked(read_script(text, "q.sql"), FAMILIES) + "\n"
     explained = [
         render(query, plan_query(query, OPERATORS), OPERATORS)
         if stage == "physical"
@@ -141,11 +141,11 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
 
 def test_what_was_asked_needs_no_names_that_are_known() -> None:
     script = read_script("SELECT STREAM a.x FROM nobody a JOIN nothing b ON a.x = b.y OR a.x > 5;", "q.sql")
-    assert render_asked(script).splitlines()[-4:] == [
+    assert render_asked(script, FAMILIES).splitlines()[-4:] == [
         "└─ INNER JOIN",
         "   ├─ on  a.x = b.y OR a.x > 5",
         "   ├─ nobody AS a",
         "   └─ nothing AS b",
     ]
-    [found] = asked_as_json(script)
+    [found] = asked_as_json(script, FAMILIES)
     assert found["columns"] == ["a.x"]

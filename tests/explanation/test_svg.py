@@ -19,7 +19,7 @@ from watersmeet.explanation.svg import card_of, draw
 from watersmeet.explanation.svg_layout import Place, layout
 from watersmeet.explanation.svg_text import broken, text_width
 from watersmeet.explanation.topology import Block, Edge, Node, Step, Topology, topology
-from watersmeet.families import OPERATORS
+from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 
@@ -47,7 +47,7 @@ def graphs_of(path: Path) -> list[Topology]:
     script = read_script(path.read_text("utf-8"), path.name)
     return [
         *(topology_of(query, plan_query(query, OPERATORS), OPERATORS) for query in analyze(script)),
-        *asked_topologies(script),
+        *asked_topologies(script, FAMILIES),
     ]
 
 

@@ -18,7 +18,7 @@ from watersmeet.explanation.blocks import Known, query_as_json, query_topology, 
 from watersmeet.explanation.physical import known
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
-from watersmeet.families import OPERATORS
+from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
@@ -57,7 +57,9 @@ def _read(path: Path) -> Script:
 
 
 def _asked(script: Script) -> Explained:
-    return Explained(render_asked(script), asked_as_json(script), asked_topologies(script))
+    return Explained(
+        render_asked(script, FAMILIES), asked_as_json(script, FAMILIES), asked_topologies(script, FAMILIES)
+    )
 
 
 def _analyzed(path: Path, stage: Stage) -> Explained:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from watersmeet.catalog import Watermark
+from watersmeet.explanation.family import Asked, Families, JoinExplainer, explainers
 from watersmeet.explanation.topology import (
     Block,
     Step,
@@ -16,12 +18,10 @@ from watersmeet.explanation.topology import (
     topology_as_json,
     tree,
 )
-from watersmeet.families.asof.relation import AsofJoin
-from watersmeet.families.sync.relation import SyncJoin
-from watersmeet.families.window.relation import Pad, Window
-from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.facts import Fact, is_unnamed, padding_in_words, texts
+from watersmeet.plan.expressions import conjuncts
+from watersmeet.plan.facts import Fact, is_unnamed, texts
 from watersmeet.plan.nodes import (
+    AskedJoin,
     Clause,
     Item,
     Join,
@@ -32,42 +32,58 @@ from watersmeet.plan.nodes import (
     Script,
     Star,
     Union,
-    Values,
     View,
-    Within,
 )
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 
-_Views = Mapping[str, View]
-"""The views that only one query can name, by their names in small letters."""
+
+@dataclass(frozen=True)
+class _Said:
+    """What the families say, and the views that only one query can name, by their names in small letters."""
+
+    families: tuple[JoinExplainer[Any], ...]
+    views: Mapping[str, View] = field(default_factory=dict[str, View])
+
+    def of_source(self, clause: Clause | None) -> tuple[Fact, ...]:
+        return tuple(fact for family in self.families for fact in family.asked_of_source(clause))
+
+    def of_join(self, clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
+        return tuple(fact for family in self.families for fact in family.asked_of_join(clauses))
+
+    def of_family(self, join: Relation) -> Asked:
+        return next(asked for family in self.families if (asked := family.asked(join)) is not None)
 
 
-def asked_blocks(script: Script) -> tuple[Block, ...]:
+def asked_blocks(script: Script, families: Families) -> tuple[Block, ...]:
     """What every view and every query of a script asks for."""
-    views = (_query(view.query, f"VIEW {word(view.name)}", {}) for view in script.views)
-    return (*views, *(_query(query, _heading(query), {}) for query in script.queries))
+    said = _Said(explainers(families))
+    views = (_query(view.query, f"VIEW {word(view.name)}", said) for view in script.views)
+    return (*views, *(_query(query, _heading(query), said) for query in script.queries))
 
 
-def render_asked(script: Script) -> str:
+def render_asked(script: Script, families: Families) -> str:
     """What a script asks for, as trees of text.
 
     >>> script = Script("s", "", queries=(Query(Scan("orders", "o"), (Star(),)),))
-    >>> print(render_asked(script))
+    >>> print(render_asked(script, {}))
     SELECT
     ├─ columns  *
     └─ orders AS o
     """
-    return "\n\n".join(tree(block) for block in asked_blocks(script))
+    return "\n\n".join(tree(block) for block in asked_blocks(script, families))
 
 
-def asked_as_json(script: Script) -> list[dict[str, object]]:
+def asked_as_json(script: Script, families: Families) -> list[dict[str, object]]:
     """What a script asks for, for machines."""
-    return [{**block_as_json(block), "topology": topology_as_json(topology(block))} for block in asked_blocks(script)]
+    return [
+        {**block_as_json(block), "topology": topology_as_json(topology(block))}
+        for block in asked_blocks(script, families)
+    ]
 
 
-def asked_topologies(script: Script) -> list[Topology]:
+def asked_topologies(script: Script, families: Families) -> list[Topology]:
     """What a script asks for, as graphs."""
-    return [topology(block) for block in asked_blocks(script)]
+    return [topology(block) for block in asked_blocks(script, families)]
 
 
 def _heading(query: Query) -> str:
@@ -75,8 +91,8 @@ def _heading(query: Query) -> str:
     return f"INSERT INTO {word(query.into)}" if query.into else select
 
 
-def _query(query: Query, heading: str, around: _Views) -> Block:
-    """A query; ``around`` are the views of the queries around it, beside which it has its own."""
+def _query(query: Query, heading: str, around: _Said) -> Block:
+    """A query; ``around`` has the views of the queries around it, beside which it has its own."""
     facts = _query_facts(query)
     steps = (
         *((Step("filter", facts=facts[1:2]),) if query.where is not None else ()),
@@ -87,8 +103,8 @@ def _query(query: Query, heading: str, around: _Views) -> Block:
     return Block(heading, steps, (_relation(query.relation, _visible(query, around)),), "input")
 
 
-def _visible(query: Query, around: _Views) -> _Views:
-    return {**around, **{view.name.lower(): view for view in query.views}}
+def _visible(query: Query, around: _Said) -> _Said:
+    return replace(around, views={**around.views, **{view.name.lower(): view for view in query.views}})
 
 
 def _query_facts(query: Query) -> tuple[Fact, ...]:
@@ -114,39 +130,35 @@ def _item(item: Item | Star) -> str:
     return text if item.name is None else f"{text} AS {word(item.name)}"
 
 
-def _relation(relation: Relation, views: _Views) -> Block:
+def _relation(relation: Relation, said: _Said) -> Block:
     match relation:
         case Scan():
-            return _scan(relation, views)
+            return _scan(relation, said)
         case Union():
             heading = f"union AS {word(relation.alias)}"
-            parts = (_scan(scan, views) for scan in relation.scans)
-            return _block("union", heading, (_window(relation.clause),), *parts)
+            parts = (_scan(scan, said) for scan in relation.scans)
+            return _block("union", heading, said.of_source(relation.clause), *parts)
         case Lateral():
             heading = f"LATERAL {expression_in_words(relation.array)} AS {word(relation.alias)}"
-            return _block("lateral", heading, (), _relation(relation.input, views))
-        case SyncJoin():
-            return _block("join", "SYNC JOIN", (), *(_relation(port, views) for port in relation.inputs))
-        case AsofJoin():
-            heading, facts = f"{'LEFT ' if relation.kind == 'left' else ''}ASOF JOIN", _asof_facts(relation)
+            return _block("lateral", heading, (), _relation(relation.input, said))
         case Join():
-            heading, facts = f"{kind_in_words(relation.kind)} JOIN", _join_facts(relation)
+            heading, facts = f"{kind_in_words(relation.kind)} JOIN", _join_facts(relation, said)
         case _:
-            raise AssertionError(f"{type(relation).__name__} is a relation that is not drawn")
-    return _block("join", heading, facts, _relation(relation.left, views), _relation(relation.right, views))
+            heading, facts = said.of_family(relation)
+    return _block("join", heading, facts, *(_relation(side, said) for side in relation.inputs))
 
 
-def _scan(scan: Scan, views: _Views) -> Block:
-    facts = (("watermark", [_mark(mark) for mark in scan.watermarks]), _window(scan.clause))
-    view = views.get(scan.source.lower())
+def _scan(scan: Scan, said: _Said) -> Block:
+    facts = (("watermark", [_mark(mark) for mark in scan.watermarks]), *said.of_source(scan.clause))
+    view = said.views.get(scan.source.lower())
     if view is None:
         renamed = "" if scan.alias == scan.source else f" AS {word(scan.alias)}"
         return _block("source", f"{word(scan.source)}{renamed}", facts)
     # A view sees those before it, so that one that names itself means a source.
-    earlier = {name: found for name, found in views.items() if name != scan.source.lower()}
+    earlier = {name: found for name, found in said.views.items() if name != scan.source.lower()}
     renamed = "" if scan.alias == view.name else f" AS {word(scan.alias)}"
     heading = f"subquery AS {word(scan.alias)}" if is_unnamed(view.name) else f"view {word(view.name)}{renamed}"
-    inner = _query(view.query, heading, earlier)
+    inner = _query(view.query, heading, replace(said, views=earlier))
     *before, last = inner.steps
     return replace(inner, steps=(*before, replace(last, kind="view", facts=(*last.facts, *facts))))
 
@@ -159,42 +171,18 @@ def _block(kind: StepKind, heading: str, facts: tuple[Fact, ...], *inputs: Block
     return Block(heading, (Step(kind, heading, facts, {kind: heading, **_data(facts)}),), inputs)
 
 
-def _join_facts(join: Join) -> tuple[Fact, ...]:
-    pads = [f"{pad.side} with {padding_in_words(pad.values)}" for pad in join.clauses if isinstance(pad, Pad)]
+def _join_facts(join: Join, said: _Said) -> tuple[Fact, ...]:
     named = [f"{join.operator} join, as the plan says"] if join.operator is not None else []
-    return (*_on(join.on, join.using, join.within), ("pad", pads), ("operator", named))
+    return (*condition_facts(join), *said.of_join(join.clauses), ("operator", named))
 
 
-def _asof_facts(join: AsofJoin) -> tuple[Fact, ...]:
-    asked = [("match", join.match), ("as of", join.as_of)]
-    found = tuple((label, texts((expr,))) for label, expr in asked if expr is not None)
-    return (*found, *_on(join.on, join.using, join.within), ("default", _values(join.defaults)))
-
-
-def _values(values: Values) -> list[str]:
-    return [padding_in_words(values)] if values else []
-
-
-def _on(on: Expr | None, using: tuple[str, ...], within: Within | None) -> tuple[Fact, ...]:
+def condition_facts(join: AskedJoin) -> tuple[Fact, ...]:
+    """The condition of a join as it was asked for."""
     return (
-        ("on", texts(conjuncts(on))),
-        ("using", [", ".join(word(name) for name in using)] if using else []),
-        ("within", [amount_in_words(within.amount)] if within else []),
+        ("on", texts(conjuncts(join.on))),
+        ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
+        ("within", [amount_in_words(join.within.amount)] if join.within else []),
     )
-
-
-def _window(window: Clause | None) -> Fact:
-    if not isinstance(window, Window):
-        return "window", []
-    column = f" {expression_in_words(window.column)}" if window.column is not None else ""
-    parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]
-    parts += [f"partition by {', '.join(texts(window.partition_by))}"] * bool(window.partition_by)
-    parts += [] if window.limit is None else [f"{_limit(window.limit.kind)} {amount_in_words(window.limit.amount)}"]
-    return "window", [", ".join(parts)]
-
-
-def _limit(kind: str) -> str:
-    return {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}[kind]
 
 
 def _data(facts: tuple[Fact, ...]) -> dict[str, object]:

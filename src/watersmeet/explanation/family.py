@@ -8,10 +8,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from watersmeet.explanation.topology import Inputs
 from watersmeet.plan.facts import Fact
+from watersmeet.plan.nodes import Clause, Relation
 from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery
 
 Names = Mapping[str, str]
 """What to call the rows of each alias."""
+
+Asked = tuple[str, tuple[Fact, ...]]
+"""What was asked for: its heading, and what else there is to be said."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
 
@@ -34,6 +38,8 @@ class JoinExplainer(Generic[J]):
     - ``data``: the same for machines; None: the facts themselves
     - ``called``: what its inputs are called for machines
     - ``stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
+    - ``asked``: a join as it was asked for, in the words of the family; None: it is not one of these
+    - ``asked_of_source``, ``asked_of_join``: what its clauses behind a source, and behind a condition, ask for
     """
 
     heading: Callable[[J], str]
@@ -41,6 +47,9 @@ class JoinExplainer(Generic[J]):
     data: Callable[[AnalyzedQuery, J, Names], Mapping[str, object]] | None = None
     called: Inputs = "inputs"
     stays: Callable[[J, int, str], str] = _is_padded
+    asked: Callable[[Relation], Asked | None] = lambda relation: None
+    asked_of_source: Callable[[Clause | None], tuple[Fact, ...]] = lambda clause: ()
+    asked_of_join: Callable[[tuple[Clause, ...]], tuple[Fact, ...]] = lambda clauses: ()
 
     def as_data(self, query: AnalyzedQuery, join: J, names: Names) -> Mapping[str, object]:
         """What is said of a join, for machines."""
@@ -67,6 +76,12 @@ class Explained(Protocol):
 
 Families = Mapping[str, Explained]
 """The families by name."""
+
+
+def explainers(families: Families) -> tuple[JoinExplainer[Any], ...]:
+    """What all families of joins say."""
+    found = (family.explain for family in families.values())
+    return tuple(explain for explain in found if isinstance(explain, JoinExplainer))
 
 
 def explainer(families: Families, join: AnalyzedJoin) -> JoinExplainer[Any]:

@@ -160,7 +160,7 @@ def _match(draft: Draft, join: AsofJoin, left: AnalyzedRelation, right: Analyzed
         return None
     own, versions = event_times(left), event_times(right)
     if not own or not versions:
-        # A side that shows no time is a table or a window join, which is refused as such.
+        # A side that shows no time is a table, or a join whose result has none; that is refused as such.
         return None
     span = asked.span if asked is not None and asked.span != NOWHERE else join.span
     found = _as_of(join.as_of, own, versions) if join.as_of is not None else _compared(join.match, own, versions)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount
-from watersmeet.explanation.family import JoinExplainer, Names
-from watersmeet.families.asof.relation import AnalyzedAsofJoin
-from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of
+from watersmeet.explanation.asked import condition_facts
+from watersmeet.explanation.family import Asked, JoinExplainer, Names
+from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of, texts
+from watersmeet.plan.nodes import Relation
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, kind_in_words
 
@@ -56,8 +58,19 @@ def _distance(join: AnalyzedAsofJoin) -> str:
     return amount_in_words(Amount(join.tolerance or 0, is_interval=mark is None or mark.lag.is_interval))
 
 
+def _asked(join: Relation) -> Asked | None:
+    if not isinstance(join, AsofJoin):
+        return None
+    asked = (("match", join.match), ("as of", join.as_of))
+    found = tuple((label, texts((expr,))) for label, expr in asked if expr is not None)
+    defaults = [padding_in_words(join.defaults)] if join.defaults else []
+    heading = f"{'LEFT ' if join.kind == 'left' else ''}ASOF JOIN"
+    return heading, (*found, *condition_facts(join), ("default", defaults))
+
+
 EXPLAIN = JoinExplainer(
     lambda join: "ASOF JOIN" if join.kind == "inner" else f"{kind_in_words(join.kind)} ASOF JOIN",
     facts,
     stays=lambda join, port, who: f"{who} rows end earlier versions, whether they are shown or not" if port else "",
+    asked=_asked,
 )

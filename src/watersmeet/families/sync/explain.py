@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import JoinExplainer, Names
-from watersmeet.families.sync.relation import AnalyzedSyncJoin
+from watersmeet.explanation.family import Asked, JoinExplainer, Names
+from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
 from watersmeet.plan.facts import Fact
+from watersmeet.plan.nodes import Relation
 from watersmeet.plan.relation import AnalyzedQuery
 
 _DISORDER = {
@@ -22,8 +23,13 @@ def facts(query: AnalyzedQuery, join: AnalyzedSyncJoin, names: Names) -> list[Fa
     ]
 
 
+def _asked(join: Relation) -> Asked | None:
+    return ("SYNC JOIN", ()) if isinstance(join, SyncJoin) else None
+
+
 EXPLAIN = JoinExplainer(
     lambda join: "SYNC JOIN",
     facts,
     stays=lambda join, port, who: f"{who} rows advance time, whether they are shown or not",
+    asked=_asked,
 )

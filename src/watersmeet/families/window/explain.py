@@ -5,9 +5,9 @@ from __future__ import annotations
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
 from watersmeet.explanation.family import JoinExplainer, Names
-from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin
-from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words
-from watersmeet.plan.nodes import PRESERVED
+from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
+from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
+from watersmeet.plan.nodes import PRESERVED, Clause
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 from watersmeet.type_names import is_moment
@@ -95,8 +95,27 @@ def _alone(query: AnalyzedQuery, join: AnalyzedWindowJoin, names: tuple[str, str
     return lines
 
 
+def _asked_window(window: Clause | None) -> tuple[Fact, ...]:
+    if not isinstance(window, Window):
+        return (("window", []),)
+    column = f" {expression_in_words(window.column)}" if window.column is not None else ""
+    parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]
+    parts += [f"partition by {', '.join(texts(window.partition_by))}"] * bool(window.partition_by)
+    if window.limit is not None:
+        words = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}[window.limit.kind]
+        parts.append(f"{words} {amount_in_words(window.limit.amount)}")
+    return (("window", [", ".join(parts)]),)
+
+
+def _asked_pads(clauses: tuple[Clause, ...]) -> tuple[Fact, ...]:
+    pads = (clause for clause in clauses if isinstance(clause, Pad))
+    return (("pad", [f"{pad.side} with {padding_in_words(pad.values)}" for pad in pads]),)
+
+
 EXPLAIN = JoinExplainer(
     lambda join: f"{kind_in_words(join.kind)} JOIN of windows",
     facts,
     stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
+    asked_of_source=_asked_window,
+    asked_of_join=_asked_pads,
 )

@@ -10,6 +10,7 @@ from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.families.window.relation import LimitKind, Pad, PartitionLimit, Window, WindowKind
 from watersmeet.language.reader.amounts import read_amount
+from watersmeet.language.reader.clauses import at_join
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or, too_deep
 from watersmeet.language.reader.grammar import Grammar, Words
@@ -157,8 +158,7 @@ def _read_limit(cursor: Cursor) -> PartitionLimit | None:
 
 def _at_pad(cursor: Cursor) -> bool:
     """Whether PAD begins here, and not an alias of that name before LEFT JOIN."""
-    is_join = cursor.at_any({"JOIN", "OUTER", "SEMI", "ANTI", "ASOF"}, 2)
-    return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not is_join
+    return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not at_join(cursor, 1)
 
 
 def _read_pads(cursor: Cursor) -> tuple[Pad, ...]:

@@ -68,6 +68,14 @@ def join_words(cursor: Cursor, kinds: Mapping[tuple[str, ...], JoinKind]) -> tup
     return next((words for words in kinds if cursor.at(*words)), ())
 
 
+def at_join(cursor: Cursor, ahead: int = 0) -> bool:
+    """Whether a join of any family begins here, or so many tokens ahead."""
+    cursor.position += ahead
+    found = any(join_words(cursor, kinds) for kinds in (KINDS, *(grammar.joins for grammar in cursor.grammars)))
+    cursor.position -= ahead
+    return found
+
+
 def read_alias(cursor: Cursor) -> str | None:
     """The alias that comes next, with or without AS."""
     if cursor.take("AS"):
