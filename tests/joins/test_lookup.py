@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import conditions
 
-from watersmeet.joins.core import timeline
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
+from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.lookup import batch as lookup_batch
-from watersmeet.joins.lookup import waiting as lookup_waiting
 from watersmeet.joins.lookup.definition import LookupReference, LookupStep
-from watersmeet.joins.lookup.operator import LOADED, LookupJoin
+from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.joins.state.budget import Budget
 from watersmeet.testing.store import MemoryStore
 
@@ -41,10 +39,8 @@ quick = settings(
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces and runs so small that a few rows fill several."""
     monkeypatch.setattr(lookup_batch, "ROWS_PER_PIECE", 3)
-    monkeypatch.setattr(lookup_waiting, "SMALLEST_TIER", 2)
-    monkeypatch.setattr(lookup_waiting, "MERGE_AT", 2)
-    monkeypatch.setattr(timeline, "LONGEST", 4)
-    monkeypatch.setattr(timeline, "SHORT_RUNS", 2)
+    monkeypatch.setattr(lookup_batch, "WAITING", Budget(merge_at=2, smallest_tier=2))
+    monkeypatch.setattr(lookup_batch, "HELD", Budget(block=4, merge_at=2, smallest_tier=2, largest=4, chunk=3))
 
 
 @dataclass(frozen=True)
@@ -304,3 +300,19 @@ def test_runs_of_rows_that_wait_stay_few() -> None:
     last = Batch([], [weighted(key, FRANK) for key in "abcd"], {})
     found = tuples(join.step(store, last.tables(join), {}).rows)
     assert sorted(value for _, value, _, _ in found) == list(range(51, 60))
+
+
+@pytest.mark.parametrize("load_first", [False, True])
+def test_rows_that_wait_or_are_held_back_outlive_the_aliases_of_the_query(load_first: bool) -> None:
+    def named(stream: str) -> LookupJoin:
+        port = Port((f"{stream}.k",), (f"{stream}.t",), (f"{stream}.k",), f"{stream}.k", exact=True)
+        other = Port(("r.k", "r.v"), (), ("r.k",), "r.k", exact=True)
+        names = tuple((f"{stream}.{name}", f"0.{name}") for name in "kt")
+        return LookupJoin("left", port, other, load_first=load_first, names=names)
+
+    store, row = MemoryStore(), pa.table({"l.k": [7], "l.t": [3]})
+    assert dict(named("l").step(store, {0: row}, {"l.t": 5}).report.watermarks) == {"l.t": 3 if load_first else 5}
+    gained = pa.table({"r.k": [7], "r.v": [1], "#weight": [1]})
+    last = named("x").step(store.restarted(), {1: gained}, {LOADED: 1})
+    assert tuples(last.rows) == [(7, 7, 1)]
+    assert dict(last.report.watermarks) == {"x.t": 5}

@@ -21,7 +21,7 @@ A batch is one instant of a shard:
 An inner join has no rows that wait. The marks of the result are those of the stream, held back by rows that are held
 back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
 
-See `lookup_reference` for the same, one row at a time.
+See `definition` for the same, one row at a time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import LOADED, RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Store, gathered
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.lookup.batch import LookupBatch
+from watersmeet.joins.lookup.batch import stream
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout
@@ -98,21 +98,18 @@ class LookupJoin(Family):
         """The port of the stream."""
         return 1 - self.table
 
+    @property
+    def stream_side(self) -> Port:
+        """How the rows of the stream arrive."""
+        return self.sides[self.stream_port]
+
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
         return gathered(self.stream(store, arrivals, marks))
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """The same as `step`: joined rows as they come, and last the emission with the rest."""
-        batch = LookupBatch(self, store, marks)
-        batch.expire()
-        codes = batch.change(arrivals.get(self.table))
-        yield from batch.show_again(codes)
-        yield from batch.look_up(
-            arrivals.get(self.stream_port), is_loaded=not self.load_first or batch.is_loaded(LOADED)
-        )
-        batch.limit()
-        yield batch.finish()
+        return stream(self, store, arrivals, marks)
 
     @property
     def may_split(self) -> bool:
@@ -169,13 +166,13 @@ class LookupJoin(Family):
     @cached_property
     def waiting_layout(self) -> Layout:
         """What is stored of a stream row that waits, by code."""
-        side = self.sides[self.stream_port]
+        side = self.stream_side
         return Layout((*side.needed, NUMBER, ARRIVED), (NUMBER, ARRIVED), NUMBER, side.code)
 
     @cached_property
     def held_layout(self) -> Layout:
         """What is stored of a stream row that is held back, in the order of arrival."""
-        side = self.sides[self.stream_port]
+        side = self.stream_side
         dead = () if side.dead is None else (side.dead,)
         columns = tuple(dict.fromkeys((*side.needed, *side.keys, *side.times, *dead)))
-        return Layout((*columns, NUMBER), (NUMBER, *side.times), NUMBER, None)
+        return Layout((*columns, NUMBER), (NUMBER, *side.times), code=NUMBER)

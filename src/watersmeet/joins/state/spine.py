@@ -170,10 +170,10 @@ class Spine:
 
     def remove(self, block: Block, leaving: Bools) -> None:
         """Let rows of a block leave; the block gives way to one without them where it has become sparse."""
-        if not leaving.any():
-            return
         stay = self.left(block) & ~leaving
         left, sparse = int(np.count_nonzero(stay)), self.budget.sparse
+        if left == block.left:
+            return
         if not left:
             self.drop(block)
         elif block.name in self._fresh or (sparse is not None and left * sparse < block.rows):
