@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.joins.core import timeline
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.state import timeline
+from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.sync.definition import SyncReference, SyncStep
 from watersmeet.joins.sync.operator import DisorderError, SyncJoin
 from watersmeet.testing import MemoryStore
@@ -92,12 +93,12 @@ def total(join: SyncJoin, batches: list[Batch]) -> Counter[tuple[Any, ...]]:
 
 @contextmanager
 def runs_of(longest: int, short_runs: int) -> Generator[None]:
-    before = timeline.LONGEST, timeline.SHORT_RUNS
-    timeline.LONGEST, timeline.SHORT_RUNS = longest, short_runs
+    before, half = timeline.BUDGET, longest // 2
+    timeline.BUDGET = Budget(block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1)
     try:
         yield
     finally:
-        timeline.LONGEST, timeline.SHORT_RUNS = before
+        timeline.BUDGET = before
 
 
 @st.composite

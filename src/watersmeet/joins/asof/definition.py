@@ -1,4 +1,4 @@
-"""The as-of join one row at a time, slow and obvious: the oracle of its tests. The definition is in `asof`."""
+"""The as-of join one row at a time, slow and obvious: the oracle of its tests. What it means is told in `operator`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.joins.asof.operator import AsofJoin
-from watersmeet.joins.core.marks import hear
-from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, NOW, RIGHT, Marks, StateOverflowError
+from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import compare, event_time
+from watersmeet.joins.core.rowwise import Hearing, compare, event_time
 
 Row = Mapping[str, Any]
 
@@ -48,9 +47,13 @@ class AsofReference:
     join: AsofJoin
     _open: list[Row] = field(default_factory=list[Row], init=False)
     _versions: list[Row] = field(default_factory=list[Row], init=False)
-    _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _heard: Hearing = field(init=False)
     _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    _active: Marks = field(default_factory=dict[str, int], init=False)
+
+    def __post_init__(self) -> None:
+        """Each side waits for the other."""
+        left, right = self.join.left.time, self.join.right.time
+        self._heard = Hearing(self.join, [(left, right), (right, left)])
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> AsofStep:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
@@ -63,7 +66,7 @@ class AsofReference:
                 rows += self._alone(row)
             else:
                 self._open.append(row)
-        self._hear(marks)
+        self._heard.hear(marks)
         for question in list(self._open):
             if self._is_settled(question):
                 self._open.remove(question)
@@ -106,7 +109,7 @@ class AsofReference:
 
     def _horizon(self) -> int:
         """The earliest time that an open question has or that one may come with."""
-        mark = self._received.get(self.join.left.time, -END_OF_INPUT)
+        mark = self._heard.received.get(self.join.left.time, -END_OF_INPUT)
         return min([mark, *(_time(self.join.left, question) for question in self._open)])
 
     def _is_settled(self, question: Row) -> bool:
@@ -114,7 +117,7 @@ class AsofReference:
 
         The most that may come is a version as near to the question as the mark still allows.
         """
-        mark, time = self._received.get(self.join.right.time), _time(self.join.left, question)
+        mark, time = self._heard.received.get(self.join.right.time), _time(self.join.left, question)
         if mark == END_OF_INPUT:
             return True
         near = [time - 1, time, time + 1]
@@ -152,7 +155,7 @@ class AsofReference:
 
     def _is_late(self, port: int, row: Row) -> bool:
         for name in self.join.sides[port].times:
-            time, mark = event_time(row[name]), self._received.get(name)
+            time, mark = event_time(row[name]), self._heard.received.get(name)
             if mark == END_OF_INPUT or (time is not None and mark is not None and time < mark):
                 return True
         return False
@@ -161,14 +164,6 @@ class AsofReference:
         if side.dead is not None and row[side.dead] is not False:
             return True
         return row[side.time] is None or any(row[key] is None for key in side.keys)
-
-    def _hear(self, marks: Marks) -> None:
-        """Fold the marks in: a mark never falls. What follows from unions and idleness is defined in `marks.hear`."""
-        join = self.join
-        heard, self._active = hear(marks, join.unions, join.idle, join.waits, self._received, self._active)
-        for name, mark in heard.items():
-            if name != NOW:
-                self._received[name] = max(mark, self._received.get(name, mark))
 
     def _limit(self, dropped: list[int]) -> list[tuple[Any, ...]]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""
@@ -196,10 +191,10 @@ class AsofReference:
 
     def _watermarks(self) -> dict[str, int]:
         for name in self.join.times:
-            if name in self._received:
+            if name in self._heard.received:
                 times = [event_time(row[name]) for row in self._open]
                 held = [END_OF_INPUT - 1 if time is None else time for time in times]
-                mark = min([self._received[name], *held])
+                mark = min([self._heard.received[name], *held])
                 self._emitted[name] = max(mark, self._emitted.get(name, mark))
         return dict(self._emitted)
 

@@ -1,4 +1,4 @@
-"""Values and conditions one row at a time: the obvious evaluation that the vectorised one is checked against.
+"""Values, conditions and marks one at a time: the obvious evaluation that the vectorised one is checked against.
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
@@ -9,12 +9,14 @@ it is written here one row at a time and independently of `condition`, so that e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from typing import Any, cast
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.operator import NOW, Family, Marks
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -34,6 +36,71 @@ def event_time(value: int | datetime | date | None) -> int | None:
     if isinstance(value, date):
         return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
     return value
+
+
+@dataclass
+class Hearing:
+    """What has been heard of marks: a mark never falls, a union is as far as its slowest part, what is silent follows.
+
+    ``waits`` says which column waits for which. A silent column follows those that wait for it: the latest of them, or
+    the ``slowest`` that is not silent itself, where columns also wait for each other.
+
+    >>> hearing = Hearing(Family(unions=(("u", ("a", "b")),)))
+    >>> hearing.hear({"a": 5, "b": 3})
+    >>> hearing.received
+    {'a': 5, 'b': 3, 'u': 3}
+    """
+
+    operator: Family
+    waits: Sequence[tuple[str, str]] = ()
+    slowest: bool = False
+    received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _clock: int | None = field(default=None, init=False)
+    _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
+
+    def hear(self, marks: Marks) -> None:
+        """Fold the marks of a batch in."""
+        before, self._clock = self._clock, marks.get(NOW, self._clock)
+        jump = 0 if before is None or self._clock is None else self._clock - before
+        for name, mark in marks.items():
+            if name != NOW:
+                self._raise(name, mark)
+        silent = self._silent(marks, jump)
+        for column, parts in self.operator.unions:
+            for part in silent:
+                others = [self.received[other] for other in parts if other != part and other in self.received]
+                if part in parts and others:
+                    self._raise(part, max(others))
+            if all(part in self.received for part in parts):
+                self._raise(column, min(self.received[part] for part in parts))
+        for column in silent:
+            waiting = [one for one, other in self.waits if other == column]
+            awake = [one for one in waiting if one not in silent] if self.slowest else []
+            marked = [self.received[one] for one in awake or waiting if one in self.received]
+            if awake and len(marked) == len(awake):
+                self._raise(column, min(marked))
+            elif marked and not awake:
+                self._raise(column, max(marked))
+
+    def _silent(self, marks: Marks, jump: int) -> list[str]:
+        """The columns, and parts of unions, that have not been heard of for their idle time.
+
+        Where the clock jumped by as much, the query had paused: that says nothing of its sources.
+        """
+        if self._clock is None:
+            return []
+        unions = dict(self.operator.unions)
+        silent: list[str] = []
+        for column, after in self.operator.idle:
+            is_fresh = column in marks or any(part in marks for part in unions.get(column, ()))
+            if is_fresh or column not in self._active or jump >= after:
+                self._active[column] = self._clock
+            if not is_fresh and self._clock - self._active[column] >= after:
+                silent.append(column)
+        return silent
+
+    def _raise(self, name: str, mark: int) -> None:
+        self.received[name] = max(mark, self.received.get(name, mark))
 
 
 def freeze(value: Any) -> Any:

@@ -1,14 +1,14 @@
-"""The sync join one row at a time, slow and obvious: the oracle of its tests. The definition is in `sync`."""
+"""The sync join one row at a time, slow and obvious: the oracle of its tests. What it means is told in `operator`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
-from watersmeet.joins.core.marks import hear
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import event_time
+from watersmeet.joins.core.operator import END_OF_INPUT, Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import Hearing, event_time
 from watersmeet.joins.sync.operator import DisorderError, SyncJoin
 
 Row = Mapping[str, Any]
@@ -46,13 +46,13 @@ class SyncReference:
     join: SyncJoin
     _waiting: list[dict[int, Row]] = field(default_factory=list[dict[int, Row]], init=False)
     _seen: list[set[int]] = field(default_factory=list[set[int]], init=False)
-    _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    _active: Marks = field(default_factory=dict[str, int], init=False)
+    _heard: Hearing = field(init=False)
 
     def __post_init__(self) -> None:
         """Nothing waits on any port."""
         self._waiting = [{} for _ in self.join.ports]
         self._seen = [set() for _ in self.join.ports]
+        self._heard = Hearing(self.join, list(permutations(self.join.times, 2)), slowest=True)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> SyncStep:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
@@ -63,7 +63,7 @@ class SyncReference:
         for time in sorted(set(self._waiting[0]).intersection(*self._waiting[1:])):
             found = [waiting.pop(time) for waiting in self._waiting]
             rows.append(tuple(row[c] for port, row in zip(self.join.ports, found, strict=True) for c in port.columns))
-        self._hear(marks)
+        self._heard.hear(marks)
         self._prune()
         dropped = self._limit()
         state = tuple(len(waiting) for waiting in self._waiting)
@@ -75,7 +75,7 @@ class SyncReference:
         time = event_time(row[name])
         if time is None:
             return False
-        if _has_passed(self._received.get(name), time) or time in self._seen[port]:
+        if _has_passed(self._heard.received.get(name), time) or time in self._seen[port]:
             if self.join.disorder == "error":
                 raise DisorderError(port, name, time)
             return False
@@ -83,19 +83,9 @@ class SyncReference:
         self._waiting[port][time] = row
         return True
 
-    def _hear(self, marks: Marks) -> None:
-        """Fold the marks in: a mark never falls. What follows from unions and idleness is defined in `marks.hear`."""
-        join = self.join
-        heard, self._active = hear(
-            marks, join.unions, join.idle, join.waits, self._received, self._active, slowest=True
-        )
-        for name, mark in heard.items():
-            if name != NOW:
-                self._received[name] = max(mark, self._received.get(name, mark))
-
     def _prune(self) -> None:
         """Forget the rows that wait for a port which has passed their time, and the times no row can have again."""
-        marks = [self._received.get(name) for name in self.join.times]
+        marks = [self._heard.received.get(name) for name in self.join.times]
         for time in set[int]().union(*self._waiting):
             missing = [port for port, waiting in enumerate(self._waiting) if time not in waiting]
             if any(_has_passed(marks[port], time) for port in missing):
@@ -119,9 +109,9 @@ class SyncReference:
         return tuple(dropped)
 
     def _watermarks(self) -> dict[str, int]:
-        if any(name not in self._received for name in self.join.times):
+        if any(name not in self._heard.received for name in self.join.times):
             return {}
-        return dict.fromkeys(self.join.times, min(self._received[name] for name in self.join.times))
+        return dict.fromkeys(self.join.times, min(self._heard.received[name] for name in self.join.times))
 
 
 def _has_passed(mark: int | None, time: int) -> bool:

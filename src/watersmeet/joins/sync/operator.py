@@ -15,7 +15,7 @@ A batch is one instant of a shard:
 
 What is kept: the rows that may still meet others, and the times of rows that have left, as long as the mark of their
 own port has not passed them: only so can a second row of that time be told. The result's mark is the earliest of the
-ports' marks. See `sync_reference` for the same, one row at a time.
+ports' marks. See `definition` for the same, one row at a time.
 
 Nothing but equal times ever meets, so rows may be sharded by their time.
 """
@@ -31,13 +31,11 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound
 from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.state.runs import DIRECTORY, Directory
-from watersmeet.joins.sync.batch import DisorderError, SyncBatch
+from watersmeet.joins.sync.batch import DisorderError, step
 
 __all__ = ["Disorder", "DisorderError", "SyncJoin"]
 
@@ -71,16 +69,7 @@ class SyncJoin(Family):
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        directory = Directory.from_bytes(store.get(DIRECTORY), 2 * len(self.ports))
-        before = Watermarks.of(directory.received, ())
-        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active, slowest=True)
-        batch = SyncBatch(self, store, directory, before, before.folded(heard, ()), active)
-        for port in sorted(arrivals):
-            batch.admit(port, arrivals[port])
-        batch.meet()
-        batch.keep()
-        batch.limit()
-        return batch.finish()
+        return step(self, store, arrivals, marks)
 
     @property
     def sides(self) -> tuple[Port, ...]:
@@ -90,9 +79,7 @@ class SyncJoin(Family):
     @property
     def identity(self) -> Identity:
         """What of the join decides what its state means; what becomes of disorder does not."""
-        return self.identified(
-            (layout.columns for layout in self.layouts),
-        )
+        return self.identified(layout.columns for layout in self.layouts)
 
     @property
     def times(self) -> tuple[str, ...]:
@@ -108,6 +95,5 @@ class SyncJoin(Family):
     def layouts(self) -> tuple[Layout, ...]:
         """What is stored of each port's rows."""
         return tuple(
-            Layout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time, None)
-            for port in self.ports
+            Layout(tuple(dict.fromkeys((*port.columns, port.time))), (port.time,), port.time) for port in self.ports
         )

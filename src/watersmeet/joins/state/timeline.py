@@ -1,0 +1,97 @@
+"""Rows that wait for their time: a spine of short runs in the order of time, from which rows leave for good.
+
+Rows that leave together are near each other in time, so a batch rewrites about what it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.format import Block
+from watersmeet.joins.state.layout import Layout, Rows, together
+from watersmeet.joins.state.spine import Spine, State
+
+BUDGET = Budget(block=8_192, smallest_tier=4_096, smallest_at=9, largest=4_096, sparse=1)
+"""When rows leave, the rest of their block takes its place; blocks that are at most half full become one in time."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Rows in the order of time during a step. Its runs may overlap."""
+
+    spine: Spine
+
+    @staticmethod
+    def of(state: State, name: str, layout: Layout) -> Timeline:
+        """The rows of that name; the layout has a time and no code."""
+        return Timeline(state.spine(name, layout, BUDGET))
+
+    def __len__(self) -> int:
+        return len(self.spine)
+
+    @property
+    def layout(self) -> Layout:
+        """How the rows are kept."""
+        return self.spine.layout
+
+    def add(self, rows: Rows) -> None:
+        """Take in further rows, in any order."""
+        rows, size = self.layout.sorted(rows), self.spine.budget.block
+        # Each block is a run of its own, so that blocks that have become short can be merged one by one.
+        for start in range(0, len(rows), size):
+            self.spine.add(rows.slice(start, start + size))
+
+    def times(self, low: int = int(LOWEST), high: int = int(HIGHEST)) -> Ints:
+        """The times of the rows within ``low`` and ``high``, both included, in any order."""
+        found = [np.zeros(0, np.int64)]
+        for _, rows in self._within(low, high):
+            times = self._times(rows)
+            found.append(times[np.searchsorted(times, low, "left") : np.searchsorted(times, high, "right")])
+        return np.concatenate(found)
+
+    def has(self, times: Ints) -> Bools:
+        """Which of these times, which are ascending, rows have."""
+        found = np.zeros(times.size, np.bool_)
+        for block, rows in self._reached(times):
+            time = self.layout.sort_time
+            first = np.searchsorted(times, block.lowest[time], "left")
+            beyond = np.searchsorted(times, block.highest[time], "right")
+            found[first:beyond] |= _is_among(times[first:beyond], self._times(rows))
+        return found
+
+    def remove_at(self, times: Ints) -> Rows:
+        """Let the rows of these times, which are ascending, leave; returns them in the order of time."""
+        left = [self._removed(*each, _is_among(self._times(each[1]), times)) for each in self._reached(times)]
+        return self.layout.sorted(together(left)) if left else self.layout.nothing
+
+    def remove(self, low: int, high: int, leaving: Callable[[Rows], Bools]) -> list[Rows]:
+        """Let rows leave, of blocks that have times within ``low`` and ``high``; returns them block by block."""
+        return [self._removed(block, rows, leaving(rows)) for block, rows in self._within(low, high)]
+
+    def _removed(self, block: Block, rows: Rows, leaving: Bools) -> Rows:
+        self.spine.remove(block, leaving)
+        return rows.where(leaving)
+
+    def _reached(self, times: Ints) -> Iterator[tuple[Block, Rows]]:
+        return self._within(int(times[0]), int(times[-1])) if times.size else iter(())
+
+    def _within(self, low: int, high: int) -> Iterator[tuple[Block, Rows]]:
+        time = self.layout.sort_time
+        for block in self.spine.blocks:
+            if block.lowest[time] <= high and block.highest[time] >= low:
+                yield block, self.spine.read(block)
+
+    def _times(self, rows: Rows) -> Ints:
+        return rows.times[self.layout.sort_time]
+
+
+def _is_among(values: Ints, ascending: Ints) -> Bools:
+    """Which of the values are among others, which are ascending."""
+    if not ascending.size:
+        return np.zeros(values.size, np.bool_)
+    return ascending[np.minimum(np.searchsorted(ascending, values), ascending.size - 1)] == values
