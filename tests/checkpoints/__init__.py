@@ -1,0 +1,1 @@
+"""Kept checkpoints of every family, one archive per format of the state."""

@@ -1,0 +1,23 @@
+"""A checkpoint that was written by the first version of a format is continued by this one."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.checkpoints.kept import HERE, add_rows, extract, run, written
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("archive", sorted(HERE.glob("*.tar.gz")), ids=lambda archive: archive.name)
+def test_a_kept_checkpoint_of_every_family_is_continued(spark: SparkSession, archive: Path, tmp_path: Path) -> None:
+    project = extract(archive, tmp_path)
+    before = written(project)
+    add_rows(project, 1)
+    run(project, spark)
+    found = {name: rows - before[name] for name, rows in written(project).items()}
+    assert found == {name: Counter(rows) for name, rows in json.loads((project / "expected.json").read_text()).items()}
