@@ -8,9 +8,10 @@ import pytest
 from watersmeet.families import OPERATORS
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.core.operator import LOADED
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.latest.operator import Latest
-from watersmeet.joins.lookup.operator import LOADED, LookupJoin
+from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.physical.ports import mentioned
 from watersmeet.plan.nullability import nullable
