@@ -77,7 +77,7 @@ MENTIONS = {
 """How a family is mentioned, in code and in docstrings, whatever the case of its letters."""
 
 
-@pytest.mark.parametrize("family", marked(MENTIONS, "asof window lookup", "other modules know it by name"))
+@pytest.mark.parametrize("family", marked(MENTIONS, "asof lookup", "other modules know it by name"))
 def test_a_family_is_two_folders_and_one_entry(family: str) -> None:
     """Beside them the registry, the Python calls and their arguments, and the texts of errors may name it."""
     own = (JOINS / family, PACKAGE / "families" / family)
@@ -88,7 +88,7 @@ def test_a_family_is_two_folders_and_one_entry(family: str) -> None:
 
 def is_description(module: str, name: str) -> bool:
     """Whether what is imported is a value: a constant, a frozen description, an error, or evaluation row by row."""
-    if module in ("watersmeet.joins.core.rowwise", "watersmeet.joins.group.types"):
+    if module in ("watersmeet.joins.core.rowwise", "watersmeet.joins.group.aggregates"):
         return True
     found = getattr(importlib.import_module(module), name)
     if inspect.isclass(found):
@@ -100,7 +100,7 @@ def is_description(module: str, name: str) -> bool:
 FAMILIES = sorted(path.parent.name for path in JOINS.glob("*/definition.py"))
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "asof sync", "it hears marks as the kernel does"))
+@pytest.mark.parametrize("family", marked(FAMILIES, "", "it hears marks as the kernel does"))
 def test_a_definition_calls_no_kernel(family: str) -> None:
     taken = list(imports(JOINS / family / "definition.py"))
     assert not {module.partition(".")[0] for module, _ in taken} & {"numpy", "pyarrow"}
@@ -119,7 +119,7 @@ def stores(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "asof group sync window", "it stores by itself"))
+@pytest.mark.parametrize("family", marked(FAMILIES, "asof group window", "it stores by itself"))
 def test_families_do_not_store(family: str) -> None:
     """That is for joins/state alone."""
     assert [place for path in (JOINS / family).glob("*.py") for place in stores(path)] == []

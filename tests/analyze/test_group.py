@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze.group import MERGEABLE, RETRACTABLE
-from watersmeet.joins.group.types import FUNCTIONS, SYNONYMS, is_retractable
 from watersmeet.plan.relation import GROUP
 from watersmeet.plan.words import expression_in_words
 
@@ -111,12 +109,6 @@ def test_without_group_by_all_rows_are_one_group(analyzed):
 )
 def test_what_is_refused(refused, sql, expected):
     assert [refusal.condition for refusal in refused(f"{SOURCES} {sql};")] == expected
-
-
-def test_the_analysis_knows_the_aggregates_of_the_operator():
-    named = FUNCTIONS | SYNONYMS.keys()
-    assert named == MERGEABLE
-    assert {name for name in named if is_retractable(name)} == RETRACTABLE
 
 
 def test_nothing_follows_from_a_misspelt_name_in_group_by(refused):

@@ -21,10 +21,10 @@ from tests.examples import examples
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateOverflowError
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.group import state as group_state
+from watersmeet.joins.group.aggregates import FUNCTIONS, canonical, function_of, result_type
 from watersmeet.joins.group.definition import GroupReference, GroupStep
 from watersmeet.joins.group.limbs import as_integers, carried, decimals, divided, limbs_of
 from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.group.types import FUNCTIONS, MOMENTS, SYNONYMS, canonical, is_retractable, result_type
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]
@@ -87,7 +87,7 @@ def expect_same(grouping: GroupBy, emission: Emission, step: GroupStep, rows: Se
         assert each.column_names == [*grouping.keys, *grouping.extra]
         assert each.schema.types[len(grouping.keys) :] == list(grouping.extra_types([SCHEMA]))
         assert each.num_rows
-    if not any(canonical(part.function) in MOMENTS for part in grouping.aggregates):
+    if not any(function_of(part.function).fold == "moments" for part in grouping.aggregates):
         assert spelled(tuples(emission.rows)) == spelled(step.rows)
     report = emission.report
     assert (report.rows, report.late, report.state) == ((len(rows),), (len(step.late),), step.state)
@@ -131,7 +131,7 @@ CALLS = (
 
 @st.composite
 def groupings(draw: st.DrawFn, *, changes: bool) -> GroupBy:
-    calls = [call for call in CALLS if not changes or is_retractable(call[0])]
+    calls = [call for call in CALLS if not changes or function_of(call[0]).retractable]
     chosen = draw(st.lists(st.sampled_from(calls), max_size=5))
     aggregates = tuple(Aggregate(function, columns, f"a{i}") for i, (function, columns) in enumerate(chosen))
     keys = draw(st.sampled_from(KEYS))
@@ -408,8 +408,9 @@ def test_result_types_are_those_of_spark(function: str, types: tuple[str, ...], 
 
 
 def test_every_function_is_called_in_these_tests() -> None:
-    assert {canonical(name) for name, _ in CALLS} | {"stddev_samp", "var_samp"} == FUNCTIONS
-    assert {canonical(name) for name in SYNONYMS} <= FUNCTIONS
+    assert {canonical(name) for name, _ in CALLS} | {"stddev_samp", "var_samp"} == {
+        function.name for function in FUNCTIONS
+    }
 
 
 def test_what_cannot_be_taken_back_is_refused() -> None:

@@ -17,25 +17,10 @@ from watersmeet.analyze.result_key import grouped
 from watersmeet.analyze.scope import splice
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
+from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import Expr, Reference, aggregates_in
 from watersmeet.plan.nodes import every
 from watersmeet.plan.relation import AnalyzedGroup, Output
-
-MERGEABLE = frozenset({
-    "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any", "bit_and",
-    "bit_or", "bit_xor", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp", "var_pop", "min_by",
-    "max_by", "any_value", "first", "first_value", "last", "last_value",
-})  # fmt: skip
-"""The aggregates whose value over two sets of rows follows from their values over each: a few numbers are kept."""
-
-RETRACTABLE = frozenset({
-    "count", "sum", "avg", "mean", "count_if", "stddev", "std", "stddev_samp", "stddev_pop", "variance", "var_samp",
-    "var_pop",
-})  # fmt: skip
-"""Those of them from which a row can be taken back."""
-
-OF_NUMBERS = RETRACTABLE - {"count", "count_if"}
-"""Those of them that only numbers have; where Spark would cast a text first, its author must."""
 
 
 def group(draft: Draft) -> Draft:
@@ -113,10 +98,10 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
             f"{name}(DISTINCT ...)",
             "it would remember every value of every group: write a GROUP BY over them first.",
         )
-    elif name not in MERGEABLE:
+    elif not is_aggregate(name):
         what = f"The aggregate {name}()"
         hint = "use count, sum, avg, min, max or another that needs no list of values."
-    elif draft.relation is not None and draft.relation.result == "table" and name not in RETRACTABLE:
+    elif draft.relation is not None and draft.relation.result == "table" and not function_of(name).retractable:
         what = f"{name}() over a table, whose rows are taken back,"
         hint = "use count, sum, avg or a deviation: only from these can a row be taken back."
     else:
@@ -125,10 +110,13 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
 
 
 def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
-    """The refusal of an aggregate of numbers over something else; what only Spark can compute is left to it."""
+    """The refusal of an aggregate of numbers over something else; what only Spark can compute is left to it.
+
+    Where Spark would cast a text first, its author must.
+    """
     types = [type_of(arg, draft.scope.sources) for arg in call.args if is_resolved(arg)]
     wrong = next((type_ for type_ in types if type_ and class_of(type_) != "number"), None)
-    if call.text not in OF_NUMBERS or wrong is None:
+    if function_of(call.text).fold not in ("sum", "moments") or wrong is None:
         return None
     reason, hint = f"its argument is {wrong}, not a number.", f"cast it: `{call.text}(CAST(... AS DOUBLE))`."
     return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)

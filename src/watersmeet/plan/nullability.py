@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import (
     GROUP,
@@ -57,7 +58,7 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
         case "interval" | "is_null" | "<=>":
             return False
         case "aggregate":
-            return expr.text != "count"
+            return function_of(expr.text).nullable if is_aggregate(expr.text) else True
         case "and" | "or" | "not":
             return any(_can_be_null(arg, nulls) for arg in expr.args)
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import COMPARISONS, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable
@@ -68,8 +69,8 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
         return str(expr.value)
     if expr.op in COMPARISONS or expr.op in ("and", "or", "not", "is_null"):
         return "BOOLEAN"
-    if expr.op == "aggregate" and expr.text == "count":
-        return "BIGINT"
+    if expr.op == "aggregate" and is_aggregate(expr.text) and function_of(expr.text).fold == "count":
+        return function_of(expr.text).gives
     if expr.op != "column" or expr.refs[0].path:
         return None
     ref = expr.refs[0]

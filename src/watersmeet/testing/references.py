@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from watersmeet.joins.asof.definition import AsofReference
-from watersmeet.joins.asof.operator import AsofJoin
-from watersmeet.joins.changelog.definition import Reference as ChangelogReference
-from watersmeet.joins.changelog.nested import NestedJoin
-from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.core.operator import Emission, JoinOperator, Marks, Report
-from watersmeet.joins.group.definition import GroupReference
-from watersmeet.joins.group.operator import GroupBy
-from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import IntervalJoin
-from watersmeet.joins.latest.definition import LatestReference
-from watersmeet.joins.latest.operator import Latest
-from watersmeet.joins.lookup.definition import LookupReference
-from watersmeet.joins.lookup.operator import LookupJoin
-from watersmeet.joins.sync.definition import SyncReference
-from watersmeet.joins.sync.operator import SyncJoin
-from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoin
 from watersmeet.testing.rows import emitted_schema
 
 Row = Mapping[str, Any]
+
+_TOLD = ("state", "partitions", "watermarks")
+"""The numbers that a definition may tell as an operator does."""
 
 
 class Definition(Protocol):
@@ -40,37 +27,15 @@ class Definition(Protocol):
 
 
 def definition_of(operator: JoinOperator) -> Definition:
-    """The definition that says what an operator must give."""
-    match operator:
-        case WindowJoin():
-            return WindowReference(operator)
-        case SyncJoin():
-            return SyncReference(operator)
-        case AsofJoin():
-            return AsofReference(operator)
-        case IntervalJoin():
-            return Reference(operator)
-        case LookupJoin():
-            return LookupReference(operator)
-        case GroupBy():
-            return GroupReference(operator)
-        case ChangelogJoin() | NestedJoin():
-            return _Tables(ChangelogReference(operator))
-        case Latest():
-            return _Tables(LatestReference(operator))
-        case _:
-            raise TypeError(f"no definition of {type(operator).__name__}")
+    """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
 
-
-class _Tables:
-    """The definition of an operator over tables, which knows nothing of marks."""
-
-    def __init__(self, reference: ChangelogReference | LatestReference) -> None:
-        self.reference = reference
-
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Any:
-        """One batch: the changes per port."""
-        return self.reference.step({port: list(rows) for port, rows in arrivals.items()})
+    >>> from watersmeet.joins.core.port import Port
+    >>> from watersmeet.joins.latest.operator import Latest
+    >>> type(definition_of(Latest(Port(("k",), (), ("k",))))).__name__
+    'LatestReference'
+    """
+    folder = type(operator).__module__.rpartition(".")[0]
+    return import_module(f"{folder}.definition").DEFINITION(operator)
 
 
 def step_by_definition(
@@ -79,22 +44,21 @@ def step_by_definition(
     """What one batch gives by the definition, as an operator would hand it out."""
     arrivals = {port: table.to_pylist() for port, table in tables.items() if table.num_rows}
     step = definition.step(arrivals, marks)
-    if isinstance(operator, WindowJoin):
-        report = Report(matched=step.matched, state=step.state, dropped=step.dropped, partitions=step.partitions)
-        unmatched = tuple(
-            (port, _alone([row for p, row in step.unmatched if p == port], side.unmatched, tables[port]))
-            for port, side in enumerate(operator.sides)
-        )
-        return Emission((_joined(step.rows, operator, tables),), (), report, unmatched)
     if isinstance(step, Counter):
         rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
         return Emission((_joined(rows, operator, tables),))
     late = tuple(
         (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
         for port, table in tables.items()
+        if hasattr(step, "late")
     )
-    report = Report(state=() if isinstance(operator, LookupJoin) else step.state, watermarks=step.watermarks)
-    return Emission((_joined(step.rows, operator, tables),), late, report)
+    unmatched = tuple(
+        (port, _alone([row for p, row in step.unmatched if p == port], operator.sides[port].unmatched, table))
+        for port, table in tables.items()
+        if hasattr(step, "unmatched")
+    )
+    told = {name: getattr(step, name) for name in _TOLD if hasattr(step, name)}
+    return Emission((_joined(step.rows, operator, tables),), late, Report(**told), unmatched)
 
 
 def _joined(rows: Sequence[Sequence[Any]], operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Table:

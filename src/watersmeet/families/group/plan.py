@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
+from watersmeet.joins.group.aggregates import function_of, result_type
 from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.group.types import canonical, result_type
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
@@ -18,9 +18,6 @@ from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, Analyz
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
-
-_ORDERED = frozenset({"first", "last", "min_by", "max_by"})
-"""The aggregates that ask in which order rows came."""
 
 
 def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedView, tuple[Output, ...]]:
@@ -50,7 +47,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         Aggregate(a.expr.text, tuple(f"{GROUP}.{name}" for name in _arguments(a)), f"{GROUP}.{a.name}")
         for a in group.aggregates
     )
-    position = POSITION if any(canonical(a.function) in _ORDERED for a in aggregates) else None
+    position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
     code = CODE if keys else None
     ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
     lags = lags_of(view)
@@ -85,8 +82,14 @@ def _type(aggregate: Expr, types: Types) -> str:
 
 
 def _never_null(aggregate: Expr) -> str:
-    """What the type of an aggregate says besides if it is a number of rows."""
-    return " NOT NULL" if canonical(aggregate.text) in ("count", "count_if") else ""
+    """What the type of an aggregate says besides if it is never NULL."""
+    return "" if function_of(aggregate.text).nullable else " NOT NULL"
+
+
+def _asks_order(name: str) -> bool:
+    """Whether an aggregate asks in which order rows came: of ``min_by`` and ``max_by`` the last wins among equals."""
+    function = function_of(name)
+    return function.fold in ("first", "last") or function.args > 1
 
 
 def _why(group: AnalyzedGroup) -> tuple[str, ...]:

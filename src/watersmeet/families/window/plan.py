@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import cast
 
-from watersmeet.families.window.relation import PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
+from watersmeet.families.window.relation import LIMITS, PUNCTUATION, AnalyzedWindow, AnalyzedWindowJoin
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.window.operator import (
     LAST,
@@ -28,7 +28,6 @@ from watersmeet.plan.relation import AnalyzedLeaf, Padding
 from watersmeet.type_names import INTEGERS
 
 POSITION = "#position"
-LIMITS = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}
 
 
 @dataclass(frozen=True)

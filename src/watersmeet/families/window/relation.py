@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeGuard
 
@@ -16,6 +16,9 @@ WindowKind = Literal["count", "time", "delta"]
 
 LimitKind = Literal["age", "partitions", "rows"]
 """What discards a whole partition: so long without an insertion, so many partitions, so many rows in the window."""
+
+LIMITS: Mapping[LimitKind, str] = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}
+"""How each is written."""
 
 PUNCTUATION = "#window"
 """The source of ``_trigger``, ``_seq`` and ``_last``, which only a window join has.

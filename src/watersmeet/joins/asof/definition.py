@@ -203,3 +203,6 @@ def _time(side: Port, row: Row) -> int:
     time = event_time(row[side.time])
     assert time is not None  # a row without a time has been turned away
     return time
+
+
+DEFINITION = AsofReference

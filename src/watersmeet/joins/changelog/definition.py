@@ -24,6 +24,7 @@ from typing import Any, cast
 
 from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate
 
@@ -67,7 +68,7 @@ class Reference:
     join: TableJoin
     tables: tuple[Bag, Bag] = field(default_factory=lambda: (Bag(), Bag()))
 
-    def step(self, arrivals: Mapping[int, Sequence[Row]]) -> Counter[tuple[Any, ...]]:
+    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks | None = None) -> Counter[tuple[Any, ...]]:
         """One batch: the changes per port; gives what changes in the result, each row with a number."""
         before = joined(self.join, *self.tables)
         for port, rows in arrivals.items():
@@ -155,3 +156,6 @@ def frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(frozen(part) for part in cast("Iterable[Any]", value))
     return value
+
+
+DEFINITION = Reference

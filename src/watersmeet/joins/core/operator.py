@@ -137,6 +137,11 @@ class JoinOperator(Protocol):
     """What the family is called in metrics, and in the identity of a state."""
 
     @property
+    def sides(self) -> tuple[Port, ...]:
+        """How the rows of each port arrive."""
+        ...
+
+    @property
     def shown(self) -> tuple[tuple[str, ...], ...]:
         """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
         ...
@@ -163,6 +168,11 @@ class JoinOperator(Protocol):
     @property
     def needs_run(self) -> bool:
         """Whether it matters to it that the query was started anew."""
+        ...
+
+    @property
+    def loaded_first(self) -> tuple[int, ...]:
+        """The ports that are to be caught up before rows of the others count; `LOADED` tells when."""
         ...
 
     @property
@@ -249,6 +259,11 @@ class Family:
     def needs_run(self) -> bool:
         """Whether a start of the query matters: it does not."""
         return False
+
+    @property
+    def loaded_first(self) -> tuple[int, ...]:
+        """No port waits for another."""
+        return ()
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The same that keeps at most so many rows."""

@@ -18,8 +18,8 @@ from typing import Any
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
+from watersmeet.joins.group.aggregates import canonical
 from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.group.types import canonical
 
 Row = Mapping[str, Any]
 
@@ -215,3 +215,6 @@ def _plain(one: Any) -> Any:
     if isinstance(one, float):
         return math.nan if math.isnan(one) else one + 0.0
     return one
+
+
+DEFINITION = GroupReference

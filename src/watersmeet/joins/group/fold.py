@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.group.aggregates import function_of
 from watersmeet.joins.group.limbs import Limbs, carried, integers, limbs_of, squares
-from watersmeet.joins.group.types import BITS, MOMENTS, canonical
 
 Doubles = npt.NDArray[np.float64]
 Pick = Literal["least", "greatest", "first", "last"]
@@ -77,26 +77,22 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
     >>> fold_of("avg", ("x",), pa.int32())
     ExactSum(column='x', limbs=2)
     """
-    name = canonical(function)
-    if name in ("count", "count_if"):
-        return Count(columns, is_condition=name == "count_if")
-    if name in BITS:
-        return Bits(columns[0], name)
-    if name in MOMENTS:
-        assert kind is not None
-        return ExactMoments(columns[0]) if is_short(kind) else Moments(columns[0])
-    if name in ("sum", "avg"):
-        assert kind is not None
-        if pa.types.is_floating(kind):
-            return DoubleSum(columns[0])
-        return ExactSum(columns[0], 4 if pa.types.is_decimal(kind) else 2)
-    return Choice(columns, _PICKS[name])
-
-
-_PICKS: dict[str, Pick] = {
-    "min": "least", "bool_and": "least", "min_by": "least", "max": "greatest", "bool_or": "greatest",
-    "max_by": "greatest", "first": "first", "last": "last",
-}  # fmt: skip
+    found = function_of(function)
+    match found.fold:
+        case "count":
+            return Count(columns, is_condition=found.name == "count_if")
+        case "bits":
+            return Bits(columns[0], found.name)
+        case "moments":
+            assert kind is not None
+            return ExactMoments(columns[0]) if is_short(kind) else Moments(columns[0])
+        case "sum":
+            assert kind is not None
+            if pa.types.is_floating(kind):
+                return DoubleSum(columns[0])
+            return ExactSum(columns[0], 4 if pa.types.is_decimal(kind) else 2)
+        case "least" | "greatest" | "first" | "last":
+            return Choice(columns, found.fold)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ equals 0.0. The table shows each group that has rows: its keys, then an aggregat
 is one group, which is shown from its first row on for good, even with no row left in it.
 
 Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
-Only aggregates that can be undone take part in that (`is_retractable`). A group without rows disappears.
+Only aggregates that can be undone take part in that (`Function.retractable`). A group without rows disappears.
 
 What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
 nothing where they are the same.
@@ -34,9 +34,10 @@ from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.matching import LOWEST
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate
 from watersmeet.joins.group.batch import GroupBatch
 from watersmeet.joins.group.state import GroupState
-from watersmeet.joins.group.types import arrow_result, canonical, is_aggregate, is_retractable
+from watersmeet.joins.group.types import arrow_result
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,9 @@ class GroupBy(Family):
     time: str | None = None
 
     def __post_init__(self) -> None:
-        undone = [part.function for part in self.aggregates if self.changes and not is_retractable(part.function)]
+        undone = [
+            part.function for part in self.aggregates if self.changes and not function_of(part.function).retractable
+        ]
         if undone:
             raise ValueError(f"rows cannot be taken back from {', '.join(undone)}")
         if (self.window_end is None) != (self.time is None):

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.group.aggregates import function_of, widened
 from watersmeet.joins.group.fold import Doubles, is_short, numbers
 from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divided, doubles, integers, is_within
-from watersmeet.joins.group.types import CHOSEN, MOMENTS, arrow_result, canonical, widened
+from watersmeet.joins.group.types import arrow_result
 
 
 def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.Array], name: str) -> pa.Array:
@@ -22,14 +23,15 @@ def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.A
     >>> values("avg", pa.int32(), [pa.array([2]), pa.array([7]), pa.array([0])], "a").to_pylist()
     [3.5]
     """
-    kind = canonical(function)
-    if kind in ("count", "count_if"):
+    found = function_of(function)
+    kind = found.name
+    if found.fold in ("count", "bits"):
         return accumulators[0]
-    if kind in MOMENTS:
+    if found.fold == "moments":
         assert type_ is not None
         return _exact_moment(kind, type_, accumulators) if is_short(type_) else _moment(kind, accumulators)
-    if kind not in ("sum", "avg"):
-        return plain(accumulators[0]) if kind in CHOSEN else accumulators[0]
+    if found.fold != "sum":
+        return plain(accumulators[0])
     assert type_ is not None
     if pa.types.is_floating(type_):
         return _double(kind, accumulators)

@@ -317,3 +317,6 @@ def _minus(mark: int, constant: int) -> int:
 def _is_below(time: int | None, mark: int | None) -> bool:
     """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
     return mark == END_OF_INPUT or (time is not None and mark is not None and time < mark)
+
+
+DEFINITION = Reference

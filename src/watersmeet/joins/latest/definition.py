@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION
+from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.latest.operator import Latest
 
@@ -20,7 +21,7 @@ class LatestReference:
         self.latest = latest
         self.rows: dict[Any, tuple[Any, ...]] = {}
 
-    def step(self, arrivals: Mapping[int, Sequence[Row]]) -> Counter[tuple[Any, ...]]:
+    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks | None = None) -> Counter[tuple[Any, ...]]:
         """One batch: upserts and deletes in the order of delivery; gives what changes, each row with a number."""
         before = Counter(self.rows.values())
         for row in sorted(arrivals.get(0, ()), key=lambda row: row.get(POSITION, 0)):
@@ -35,3 +36,6 @@ class LatestReference:
         after = Counter(self.rows.values())
         after.subtract(before)
         return Counter({row: number for row, number in after.items() if number})
+
+
+DEFINITION = LatestReference

@@ -171,3 +171,6 @@ def _may_match(side: Port, row: Row) -> bool:
 
 def _are_equal(one: Row, other: Row, columns: Iterable[str]) -> bool:
     return all(compare(one[name], other[name]) == 0 for name in columns)
+
+
+DEFINITION = LookupReference

@@ -117,6 +117,11 @@ class LookupJoin(Family):
         return False
 
     @property
+    def loaded_first(self) -> tuple[int, ...]:
+        """The table, if stream rows are held back until it is caught up."""
+        return (self.table,) if self.load_first else ()
+
+    @property
     def preserves(self) -> bool:
         """Whether stream rows that meet nothing come out padded."""
         return self.kind != "inner"

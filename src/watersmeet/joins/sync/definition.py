@@ -117,3 +117,6 @@ class SyncReference:
 def _has_passed(mark: int | None, time: int) -> bool:
     """Whether a mark says that no row of that time comes any more. Nothing comes after the end."""
     return mark is not None and (mark == END_OF_INPUT or time < mark)
+
+
+DEFINITION = SyncReference

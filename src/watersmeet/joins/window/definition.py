@@ -235,3 +235,6 @@ def _position(order: Any) -> tuple[bool, int]:
 
 def _partition(spec: WindowSpec, row: Row) -> Shown:
     return tuple(freeze(row[c]) for c in spec.partition)
+
+
+DEFINITION = WindowReference

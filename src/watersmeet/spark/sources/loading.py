@@ -15,7 +15,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
-from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.physical import QueryPlan, join_plans, scan_plans
 
 TABLE = "watersmeet.table:"
@@ -29,8 +28,8 @@ def tables_first(plan: QueryPlan) -> tuple[Source, ...]:
     """The sources of the tables that are to be caught up before stream rows ask them."""
     found: dict[str, Source] = {}
     for join in join_plans(plan.relation):
-        if isinstance(join.operator, LookupJoin) and join.operator.load_first:
-            for scan in scan_plans(join.ports[join.operator.table].input):
+        for port in join.operator.loaded_first:
+            for scan in scan_plans(join.ports[port].input):
                 found |= {source.name: source for source in scan.parts or (scan.source,)}
     return tuple(found.values())
 

@@ -1,0 +1,168 @@
+"""The aggregate functions of a grouping, a row each: all that is known of them without Arrow, as in Spark.
+
+A new one is a row here and, if none of the folds serves it, a fold (`watersmeet.joins.group.fold`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_NUMBERS = frozenset({*_INTEGERS, *_FLOATS, "DECIMAL"})
+_ORDERED = frozenset(
+    {*_INTEGERS, *_FLOATS, "BOOLEAN", "STRING", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL", "INTERVAL"}
+)
+_ALIASES = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+    "CHAR": "STRING",
+    "VARCHAR": "STRING",
+}
+_NAME = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", re.DOTALL)
+_DAY_TIME = re.compile(r"(DAY|HOUR|MINUTE|SECOND)(\s+TO\s+(HOUR|MINUTE|SECOND))?", re.IGNORECASE)
+
+Fold = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last"]
+"""What is kept of a group: a number of rows, sums, sums of powers, bits, or one of the rows."""
+
+
+@dataclass(frozen=True)
+class Function:
+    """An aggregate function.
+
+    - ``fold``: what is kept for it; ``takes``: the types of its last argument, None: any
+    - ``gives``: its type; "first": that of its first argument; "total": that of a sum or an average
+    - ``retractable``: a row can be taken back without knowing the others; ``nullable``: its value can be NULL
+    - ``aliases``: its other names; ``args``: how many it takes, of which ``count`` takes any number
+    """
+
+    name: str
+    fold: Fold
+    takes: frozenset[str] | None
+    gives: str
+    retractable: bool = False
+    nullable: bool = True
+    aliases: tuple[str, ...] = ()
+    args: int = 1
+
+
+_BOOLEAN = frozenset({"BOOLEAN"})
+_SUMMED = _NUMBERS | {"INTERVAL"}
+
+FUNCTIONS = (
+    Function("count", "count", None, "BIGINT", retractable=True, nullable=False),
+    Function("count_if", "count", _BOOLEAN, "BIGINT", retractable=True, nullable=False),
+    Function("sum", "sum", _SUMMED, "total", retractable=True),
+    Function("avg", "sum", _SUMMED, "total", retractable=True, aliases=("mean",)),
+    Function("stddev_samp", "moments", _NUMBERS, "DOUBLE", retractable=True, aliases=("std", "stddev")),
+    Function("stddev_pop", "moments", _NUMBERS, "DOUBLE", retractable=True),
+    Function("var_samp", "moments", _NUMBERS, "DOUBLE", retractable=True, aliases=("variance",)),
+    Function("var_pop", "moments", _NUMBERS, "DOUBLE", retractable=True),
+    Function("min", "least", _ORDERED, "first"),
+    Function("max", "greatest", _ORDERED, "first"),
+    Function("min_by", "least", _ORDERED, "first", args=2),
+    Function("max_by", "greatest", _ORDERED, "first", args=2),
+    Function("bool_and", "least", _BOOLEAN, "BOOLEAN", aliases=("every",)),
+    Function("bool_or", "greatest", _BOOLEAN, "BOOLEAN", aliases=("some", "any")),
+    Function("first", "first", None, "first", aliases=("any_value", "first_value")),
+    Function("last", "last", None, "first", aliases=("last_value",)),
+    Function("bit_and", "bits", _INTEGERS, "first"),
+    Function("bit_or", "bits", _INTEGERS, "first"),
+    Function("bit_xor", "bits", _INTEGERS, "first"),
+)
+
+_BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
+
+NAMES = frozenset(_BY_NAME)
+"""What the functions may be called, in small letters."""
+
+
+def function_of(name: str) -> Function:
+    """The function of that name.
+
+    >>> function_of("STD").name, function_of("any_value").name
+    ('stddev_samp', 'first')
+    """
+    return _BY_NAME[name.lower()]
+
+
+def canonical(name: str) -> str:
+    """The first name of a function among its names."""
+    return function_of(name).name
+
+
+def is_aggregate(name: str) -> bool:
+    """Whether a grouping knows a function of that name.
+
+    >>> is_aggregate("every"), is_aggregate("collect_list")
+    (True, False)
+    """
+    return name.lower() in NAMES
+
+
+def result_type(name: str, types: tuple[str, ...]) -> str | None:
+    """The type of an aggregate over arguments of these types, both as Spark's DDL; None: it does not take them.
+
+    >>> result_type("sum", ("INT",)), result_type("avg", ("DECIMAL(10,2)",)), result_type("max_by", ("STRING", "DATE"))
+    ('BIGINT', 'DECIMAL(14,6)', 'STRING')
+    >>> print(result_type("sum", ("STRING",)))
+    None
+    """
+    function = _BY_NAME.get(name.lower())
+    if function is None or (function.name != "count" and len(types) != function.args):
+        return None
+    if not types:
+        return function.gives
+    kind, numbers = _taken_apart(types[-1])
+    if function.takes is not None and kind not in function.takes:
+        return None
+    if function.gives == "total":
+        return _total_type(function.name, kind, numbers, types[0])
+    return types[0] if function.gives == "first" else function.gives
+
+
+def widened(precision: int, scale: int) -> tuple[int, int]:
+    """Precision and scale of a sum of decimals."""
+    return min(38, precision + 10), scale
+
+
+def averaged(precision: int, scale: int) -> tuple[int, int]:
+    """Precision and scale of an average of decimals.
+
+    >>> averaged(36, 36)
+    (38, 38)
+    """
+    return min(38, precision + 4), min(38, scale + 4)
+
+
+def _total_type(name: str, kind: str | None, numbers: tuple[int, int], given: str) -> str | None:
+    if kind == "DECIMAL":
+        precision, scale = (widened if name == "sum" else averaged)(*numbers)
+        return f"DECIMAL({precision},{scale})"
+    if kind == "INTERVAL":
+        return given if name == "sum" else "INTERVAL DAY TO SECOND"
+    if kind in _INTEGERS:
+        return "BIGINT" if name == "sum" else "DOUBLE"
+    return "DOUBLE" if kind in _FLOATS else None
+
+
+def _taken_apart(text: str) -> tuple[str | None, tuple[int, int]]:
+    """The name of a type, and precision and scale; None for a type that has no order here, or none that is plain."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        return None, (0, 0)
+    word, rest = found[1].upper(), found[4].strip()
+    name = _ALIASES.get(word, word)
+    # Other collations than this one do not order texts by their bytes.
+    is_plain = not rest or rest.upper().split() == ["COLLATE", "UTF8_BINARY"]
+    if name == "INTERVAL":
+        is_plain = _DAY_TIME.fullmatch(rest) is not None
+    return name if is_plain else None, (int(found[2] or 10), int(found[3] or 0))

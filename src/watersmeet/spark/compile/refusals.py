@@ -1,0 +1,128 @@
+"""What only Spark's analyser knows to be wrong with a query: types, functions and collations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.joins.core.condition import Condition, is_supported
+from watersmeet.joins.group.aggregates import result_type
+from watersmeet.physical import JoinPlan, QueryPlan, join_plans
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import (
+    AnalyzedJoin,
+    AnalyzedLeaf,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    ConditionalJoin,
+    views,
+)
+from watersmeet.spark.compile.types import SparkTypes
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+
+
+def check_provider(spark: SparkSession) -> None:
+    """Refuse a session whose store cannot hold the state of a join."""
+    provider = str(spark.conf.get(PROVIDER))
+    if not provider.endswith("RocksDBStateStoreProvider"):
+        raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
+
+
+def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse aggregates over types that a grouping cannot aggregate, though Spark would cast them."""
+    for view in (found.query for found in views(query.relation)):
+        check_aggregates(types, script, view)
+    for aggregate in query.group.aggregates if query.group is not None else ():
+        args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
+        if result_type(aggregate.expr.text, args) is None:
+            reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
+            hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
+            place = script.place(aggregate.expr.span)
+            raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
+
+
+def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructType], pa.Schema]) -> None:
+    """Refuse columns whose type has no form in Arrow, in which rows go through a join."""
+    carried = {column for join in join_plans(plan.relation) for port in join.ports for column in port.columns}
+    refusals: list[Refusal] = []
+    for field in types.empty.schema:
+        try:
+            if field.name in carried:
+                arrow(StructType([field]))
+        except PySparkTypeError:
+            named = {"column": field.name, "type": field.dataType.simpleString().upper()}
+            refusals.append(Refusal("UNSUPPORTED_TYPE", named))
+    if refusals:
+        raise WatersmeetError(refusals)
+
+
+def check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:
+    """Let Spark look at every expression on its own, so that each mistake is reported at its place."""
+    refusals: list[Refusal] = []
+    # A constant need not be of its column's type, but must be one that Spark casts to it.
+    values = [Expr("cast", (value,), value=type_, span=value.span) for value, type_ in _values(query.relation)]
+    for expr in (*_conditions(query.relation), *values, *_of_query(query)):
+        try:
+            types.check(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    for expr in _compared(query.relation) if not refusals else ():
+        try:
+            types.check_comparable(expr)
+        except WatersmeetError as error:
+            refusals += error.refusals
+    if refusals:
+        raise WatersmeetError(refusals)
+
+
+def _of_query(query: AnalyzedQuery) -> Iterator[Expr]:
+    """The expressions of a query behind its relation."""
+    yield from (*query.where, *(output.expr for output in query.outputs))
+
+
+def _compared(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """The values that the joins of a relation compare across their sides, or by which they tell partitions apart."""
+    for side in relation.inputs:
+        yield from _compared(side)
+    yield from relation.compared if isinstance(relation, AnalyzedJoin) else ()
+
+
+def _conditions(relation: AnalyzedRelation) -> Iterator[Expr]:
+    """Every expression of a relation: filters of its sources, the parts of ON, of windows and of padding."""
+    for side in relation.inputs:
+        yield from _conditions(side)
+    yield from relation.expressions
+
+
+def _values(relation: AnalyzedRelation) -> Iterator[tuple[Expr, str]]:
+    """The constants that stand for columns of a missing side, each with the type of its column."""
+    for port, side in enumerate(relation.inputs):
+        yield from _values(side)
+        pad = relation.pads(port) if isinstance(relation, AnalyzedJoin) else None
+        if pad is not None and not isinstance(pad, str) and isinstance(side, AnalyzedLeaf):
+            types = {field.name: field.type for field in side.source.fields}
+            yield from ((value, types[name]) for name, value in pad)
+
+
+def check_condition(join: JoinPlan, script: Script, schemas: Sequence[pa.Schema]) -> None:
+    """Refuse a condition across the sides whose types the kernel cannot evaluate, before it meets the first row."""
+    condition: Condition | None = getattr(join.operator, "condition", None)
+    if condition is None or is_supported(condition, pa.unify_schemas(list(schemas))):
+        return
+    assert isinstance(join.analyzed, ConditionalJoin)
+    residual = join.analyzed.residual[0]
+    raise refuse(
+        "UNSUPPORTED_CONDITION",
+        script.place(residual.span),
+        kind=join.analyzed.kind.upper(),
+        condition=residual.sql(),
+        cause="values of these types cannot be compared across the sides",
+        hint="compare numbers, strings, dates or timestamps, for example by a CAST on each side.",
+    )

@@ -1,0 +1,35 @@
+"""The table of aggregates says of each what Spark's own analyser says: its type, and whether it can be NULL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from watersmeet.joins.group.aggregates import FUNCTIONS, NAMES, function_of, result_type
+from watersmeet.type_names import normalised
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TYPES = ["TINYINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(10,2)", "DECIMAL(38,10)", "BOOLEAN", "STRING", "DATE",
+         "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "INTERVAL DAY TO SECOND"]  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str) -> None:
+    function = function_of(name)
+    columns = [f"CAST(NULL AS {type_}) AS c{n}" for n, type_ in enumerate(TYPES)]
+    frame = spark.sql(f"SELECT {', '.join(columns)}")
+    taken = [(n, type_) for n, type_ in enumerate(TYPES) if result_type(name, (type_,) * function.args) is not None]
+    assert taken
+    calls = [f"{name}({', '.join([f'c{n}'] * function.args)}) AS r{n}" for n, _ in taken]
+    for field, (_, type_) in zip(frame.selectExpr(*calls).schema, taken, strict=True):
+        assert normalised(field.dataType.simpleString()) == normalised(str(result_type(name, (type_,) * function.args)))
+        assert field.nullable == function.nullable
+
+
+@pytest.mark.spark
+def test_each_function_has_one_row() -> None:
+    assert len(NAMES) == sum(1 + len(function.aliases) for function in FUNCTIONS)
