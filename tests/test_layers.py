@@ -100,7 +100,7 @@ def is_description(module: str, name: str) -> bool:
 FAMILIES = sorted(path.parent.name for path in JOINS.glob("*/definition.py"))
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "", "it hears marks as the kernel does"))
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_definition_calls_no_kernel(family: str) -> None:
     taken = list(imports(JOINS / family / "definition.py"))
     assert not {module.partition(".")[0] for module, _ in taken} & {"numpy", "pyarrow"}
@@ -119,7 +119,7 @@ def stores(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "asof group window", "it stores by itself"))
+@pytest.mark.parametrize("family", marked(FAMILIES, "asof group", "it stores by itself"))
 def test_families_do_not_store(family: str) -> None:
     """That is for joins/state alone."""
     assert [place for path in (JOINS / family).glob("*.py") for place in stores(path)] == []

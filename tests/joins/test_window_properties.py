@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
 from watersmeet.joins.core.operator import Emission, StateOverflowError
+from watersmeet.joins.window import batch as window_batch
 from watersmeet.joins.window import meet as window_meet
-from watersmeet.joins.window import state as window_state
 from watersmeet.joins.window.definition import WindowReference, WindowStep
 from watersmeet.joins.window.operator import WindowJoin
 from watersmeet.testing.store import MemoryStore
@@ -34,14 +35,9 @@ quick = settings(
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Pieces and runs so small that a few rows fill several."""
     monkeypatch.setattr(window_meet, "ROWS_PER_PIECE", 3)
-    monkeypatch.setattr(window_state, "SMALLEST_TIER", 2)
+    monkeypatch.setattr(window_batch, "BUDGET", replace(window_batch.BUDGET, smallest_tier=2))
     yield
-    forget_decoded_windows()
-
-
-def forget_decoded_windows() -> None:
-    # What a new process starts with: no decoded window at hand.
-    window_state._cache = window_state.Cache(budget=window_state._cache.budget)
+    forget_decoded_runs()
 
 
 def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -87,7 +83,7 @@ def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
     for batch in data.draw(histories(join)):
         if batch.restarted:
             store, join = store.restarted(), replace(join)
-            forget_decoded_windows()
+            forget_decoded_runs()
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
 

@@ -21,12 +21,13 @@ LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 
 
 class Tally:
-    """What a step counts, per port, and the late rows that it hands out."""
+    """What a step counts, per port, and the rows that it hands out apart from the result."""
 
     def __init__(self, ports: int) -> None:
         self.rows, self.late, self.padded, self.dropped = ([0] * ports for _ in range(4))
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
+        self.unmatched: list[tuple[int, pa.Table]] = []
 
 
 class Shard:
@@ -122,4 +123,4 @@ class Shard:
             **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
             written=self.state.written, **report,
         )  # fmt: skip
-        return Emission(tuple(rows), tuple(tally.late_rows), told)
+        return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))

@@ -44,7 +44,8 @@ class UnknownFormatError(StepError):
 class Block:
     """What the directory knows of a block: enough to leave it alone when it cannot matter.
 
-    ``left``: how many of its rows are still there; ``most``: how many rows one code has at most, if that is asked.
+    ``left``: how many of its rows are still there, whose times the ranges are of; ``most``: how many rows one code has
+    at most, if that is asked.
     """
 
     name: str

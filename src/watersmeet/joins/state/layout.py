@@ -109,7 +109,7 @@ class Layout:
 
     def rows(self, table: pa.Table | pa.RecordBatch) -> Rows:
         """The table's columns as rows, in the order they have."""
-        batch = _one_batch(table.select(list(self.written)))
+        batch = one_batch(table.select(list(self.written)))
         beside = {name: as_int64(batch.column(name)) for name in self.numbers}
         if self.numbers:
             batch = batch.select(list(self.columns))
@@ -154,10 +154,10 @@ def together(parts: Sequence[Rows]) -> Rows:
         return parts[0]
     schema = parts[0].table.schema
     if all(part.table.schema.equals(schema) for part in parts):
-        batch = _one_batch(pa.Table.from_batches([part.table for part in parts]))
+        batch = one_batch(pa.Table.from_batches([part.table for part in parts]))
     else:
         # Parts may differ in what does not change a value, such as the time zone a session shows timestamps in.
-        batch = _one_batch(joined_tables([pa.Table.from_batches([part.table]) for part in parts]))
+        batch = one_batch(joined_tables([pa.Table.from_batches([part.table]) for part in parts]))
     shared = [name for name in parts[0].beside if all(name in part.beside for part in parts)]
     return Rows(
         batch,
@@ -181,7 +181,8 @@ def as_int64(array: pa.Array) -> Ints:
     return array.to_numpy(zero_copy_only=False)
 
 
-def _one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+def one_batch(table: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """The table in one piece."""
     if isinstance(table, pa.RecordBatch):
         return table
     batches = table.combine_chunks().to_batches()

@@ -148,6 +148,11 @@ class Spine:
             self._notes[name, block.name] = found
         return found
 
+    def rows(self) -> Rows:
+        """All rows that are still there, one block behind the other."""
+        parts = [self.read(block).where(self.left(block)) for run in self.runs for block in run]
+        return together(parts) if parts else self.layout.nothing
+
     def left(self, block: Block) -> Bools:
         """Which rows of a block are still there."""
         if block.left == block.rows:
@@ -182,7 +187,30 @@ class Spine:
             self._put_in_place(block, self._blocks(rest))
         else:
             self.annotate(block, GONE, ~stay)
-            self._put_in_place(block, (replace(block, left=left),))
+            times = {name: values[stay] for name, values in self.read(block).times.items()}
+            lowest = {name: int(values.min()) for name, values in times.items()}
+            highest = {name: int(values.max()) for name, values in times.items()}
+            self._put_in_place(block, (replace(block, left=left, lowest=lowest, highest=highest),))
+
+    def keep(self, stay: Bools, **notes: Values) -> None:
+        """Let those of all rows (see `rows`) leave that do not ``stay``, and change what is kept beside the others."""
+        start = 0
+        for block in self.blocks:
+            some = slice(start, start + block.left)
+            start += block.left
+            if not stay[some].any():
+                self.drop(block)
+                continue
+            there = np.flatnonzero(self.left(block))
+            for name, values in notes.items():
+                noted = self.note(block, name)
+                if not np.array_equal(noted[there], values[some]):
+                    noted = noted.copy()
+                    noted[there] = values[some]
+                    self.annotate(block, name, noted)
+            leaving = np.zeros(block.rows, np.bool_)
+            leaving[there] = ~stay[some]
+            self.remove(block, leaving)
 
     def drop(self, block: Block) -> None:
         """Let all rows of a block leave."""

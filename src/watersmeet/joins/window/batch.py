@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,16 +10,55 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.matching import HIGHEST, Ints
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Report, StateOverflowError, Store
-from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Emission, Marks, Store
+from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Rows, as_int64, one_batch
+from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.window.lives import Lives, lives
 from watersmeet.joins.window.meet import NO_PORT, Facing, Found, Ports, Positions, face, joined, pieces, stretches
-from watersmeet.joins.window.rows import NO_ROWS, Kept, Window
-from watersmeet.joins.window.state import State, load, save, save_unchanged
+from watersmeet.joins.window.rows import CLOCK, DEAD, MATCHED, NUMBER, Window, inserted
 
 if TYPE_CHECKING:
     from watersmeet.joins.core.port import Port
     from watersmeet.joins.window.operator import WindowJoin
+
+BUDGET = Budget(merge_at=6, in_order=True, sparse=4)
+"""Only neighbours become one, so that the rows of all runs are in order of arrival."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a shard knows between two batches besides its rows.
+
+    - ``number``: the number of the next arrival
+    - ``clock``, ``first_clock``: the clock of the last batch, and the first there ever was
+    - ``run``: the run of the query that wrote it; ``suspended``: per port, whether time evicts nothing for now
+    - ``partitions``: how many partitions the window of each port has
+    """
+
+    number: int = 0
+    clock: int | None = None
+    first_clock: int | None = None
+    run: int | None = None
+    suspended: Sequence[bool] = (False, False)
+    partitions: Sequence[int] = (0, 0)
+
+    def hearing(self, marks: Marks) -> Known:
+        """The same once the clock and the run of this batch are known."""
+        run, now = marks.get(RUN, self.run), marks.get(NOW)
+        restarted = self.run is not None and run != self.run
+        suspended = (True, True) if restarted else self.suspended
+        if now is None:
+            return replace(self, run=run, suspended=suspended)
+        clock = now if self.clock is None else max(now, self.clock)
+        first = clock if self.first_clock is None else self.first_clock
+        return replace(self, run=run, suspended=suspended, clock=clock, first_clock=first)
+
+    def after(self, arrived: Arrivals, partitions: Sequence[int]) -> Known:
+        """The same after the arrivals of this batch."""
+        suspended = tuple(paused and not len(new) for paused, new in zip(self.suspended, arrived.new, strict=True))
+        return replace(self, number=self.number + arrived.count, suspended=suspended, partitions=partitions)
 
 
 @dataclass(frozen=True)
@@ -29,59 +68,53 @@ class Arrivals:
     The first and the last trigger are no arrivals and have no port; an order value that is not known is HIGHEST.
     """
 
-    new: tuple[Window, Window]
+    new: tuple[Rows, ...]
     ports: Ports
     orders: Ints
+
+    @property
+    def count(self) -> int:
+        """How many rows arrive."""
+        return len(self.ports) - 2
 
 
 def stream(
     join: WindowJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks
 ) -> Iterator[pa.Table | Emission]:
-    """Process one batch of one shard (the definition is in `window`): joined rows as they come, last the emission."""
-    before, windows = load(store, join.kept)
-    state = before.hearing(marks)
-    windows = tuple(_clocked(window, state) for window in windows)
-    arrived = arrive(join, arrivals, state)
-    if _is_idle(join, state, windows, arrived):
-        save_unchanged(store, state, windows)
-        yield Emission(report=Report(state=tuple(map(len, windows)), partitions=state.partitions))
-        return
-    both = _live(join, state, windows, arrived)
-    keep_within_limit(join, both)
-    facing = face(both)
-    emission = yield from emit(join, facing, arrived)
-    inserted = [len(new) > 0 for new in arrived.new]
-    after = replace(
-        state,
-        number=state.number + len(arrived.ports) - 2,
-        suspended=tuple(paused and not new for paused, new in zip(state.suspended, inserted, strict=True)),
-        partitions=emission.report.partitions,
-    )
-    save(store, after, tuple(_staying(side) for side in facing), join.kept)
-    yield emission
+    """Process one batch of one shard (the definition is in `operator`): joined rows as they come, last the emission."""
+    # Windows know no event time: of the marks, only the clock and the run count.
+    shard = Shard(join, store, {})
+    known = Known(**shard.state.directory.numbers).hearing(marks)
+    spines = [
+        shard.state.spine(name, layout, BUDGET) for name, layout in zip(("left", "right"), join.layouts, strict=True)
+    ]
+    arrived = _arrived(join, arrivals, known)
+    if not _is_idle(join, known, spines, arrived):
+        both = _live(join, known, spines, arrived)
+        facing = face(_within_limit(shard, both))
+        yield from _emitted(join, shard, facing, arrived)
+        for port, spine in enumerate(spines):
+            side = facing[port].lives
+            spine.keep(side.stay, **({MATCHED: facing[port].has_matched} if join.preserved[port] else {}))
+            shard.tally.rows[port] = len(arrived.new[port])
+            shard.tally.dropped[port] = side.count_dropped()
+        known = known.after(arrived, [side.lives.count_partitions() for side in facing])
+    yield shard.close({}, numbers=vars(known), partitions=tuple(known.partitions))
 
 
-def _clocked(window: Window, state: State) -> Window:
-    """The window's rows, those inserted before there was a clock at the first that came."""
-    if state.first_clock is None:
-        return window
-    return replace(window, clocks=np.where(window.clocks == HIGHEST, state.first_clock, window.clocks))
-
-
-def _is_idle(join: WindowJoin, state: State, windows: tuple[Window, ...], arrived: Arrivals) -> bool:
-    """Whether nothing arrives and nothing leaves, as in most shards of a small batch."""
-    if len(arrived.ports) > 2 or (join.max_rows is not None and sum(map(len, windows)) > join.max_rows):
+def _is_idle(join: WindowJoin, known: Known, spines: Sequence[Spine], arrived: Arrivals) -> bool:
+    """Whether nothing arrives and nothing leaves, as in most shards of a small batch: then nothing is read."""
+    if arrived.count or (join.max_rows is not None and sum(map(len, spines)) > join.max_rows):
         return False
-    if state.clock is None:
-        return True
-    for spec, window, suspended in zip(join.windows, windows, state.suspended, strict=True):
-        may_evict = spec.kind == "time" and not suspended and len(window)
-        if may_evict and state.clock - int(window.clocks.min()) > spec.size:
-            return False
+    for spec, spine, suspended in zip(join.windows, spines, known.suspended, strict=True):
+        if spec.kind == "time" and known.clock is not None and not suspended:
+            edges = [edge for block in spine.blocks for edge in (block.lowest[CLOCK], block.highest[CLOCK])]
+            if (known.clock - inserted(np.array(edges, np.int64), known.first_clock) > spec.size).any():
+                return False
     return True
 
 
-def arrive(join: WindowJoin, arrivals: Mapping[int, pa.Table], state: State) -> Arrivals:
+def _arrived(join: WindowJoin, arrivals: Mapping[int, pa.Table], known: Known) -> Arrivals:
     """Number the arrivals of the batch."""
     tables = [_in_order(side, arrivals.get(port)) for port, side in enumerate(join.sides)]
     orders = np.concatenate([order for _, order in tables])
@@ -92,17 +125,15 @@ def arrive(join: WindowJoin, arrivals: Mapping[int, pa.Table], state: State) -> 
         # The left rows stand first, and stay so among equals.
         merged = np.argsort(orders, kind="stable")
     numbers = np.empty(len(ports), np.int64)
-    numbers[merged] = state.number + np.arange(len(ports))
-    left, right = (
-        NO_ROWS if table is None else _new(join.sides[port], join.kept[port], table, own, state)
+    numbers[merged] = known.number + np.arange(len(ports))
+    new = tuple(
+        join.layouts[port].nothing if table is None else _new(join, port, table, own, known)
         for port, ((table, _), own) in enumerate(zip(tables, np.split(numbers, sizes[:1]), strict=True))
     )
     none = np.array([NO_PORT], np.int8)
     unknown = np.array([HIGHEST])
     return Arrivals(
-        (left, right),
-        np.concatenate([none, ports[merged], none]),
-        np.concatenate([unknown, orders[merged], unknown]),
+        new, np.concatenate([none, ports[merged], none]), np.concatenate([unknown, orders[merged], unknown])
     )
 
 
@@ -110,66 +141,65 @@ def _in_order(side: Port, table: pa.Table | None) -> tuple[pa.RecordBatch | None
     """The rows of a port in order of arrival, and their order values."""
     if table is None or not table.num_rows:
         return None, np.empty(0, np.int64)
-    batches = table.combine_chunks().to_batches()
-    if len(batches) > 1:
-        raise RuntimeError("a shard's batch holds more than 2 GiB in one column; use more shards or smaller batches")
+    batch = one_batch(table)
     if side.order is None:
-        size: int = table.num_rows
-        return batches[0], np.full(size, HIGHEST)
-    order = as_int64(batches[0].column(side.order))
+        size: int = batch.num_rows
+        return batch, np.full(size, HIGHEST)
+    order = as_int64(batch.column(side.order))
     if (order[1:] >= order[:-1]).all():
-        return batches[0], order
+        return batch, order
     positions = np.argsort(order, kind="stable")
-    return batches[0].take(pa.array(positions)), order[positions]
+    return batch.take(pa.array(positions)), order[positions]
 
 
-def _new(side: Port, kept: Kept, batch: pa.RecordBatch, numbers: Ints, state: State) -> Window:
-    size: int = batch.num_rows
-    codes = np.zeros(size, np.int64) if side.code is None else as_int64(batch.column(side.code))
-    clocks = np.full(size, HIGHEST if state.clock is None else state.clock)
-    table = batch.select(list(kept.columns))
-    return Window(table, numbers, codes, ~side.alive(batch), clocks, np.zeros(size, np.bool_), np.full(size, -1))
+def _new(join: WindowJoin, port: int, batch: pa.RecordBatch, numbers: Ints, known: Known) -> Rows:
+    """Arrivals of a port as they are kept."""
+    layout, size = join.layouts[port], batch.num_rows
+    clock = pa.array(np.full(size, HIGHEST if known.clock is None else known.clock))
+    own = {NUMBER: pa.array(numbers), DEAD: pa.array(~join.sides[port].alive(batch)), CLOCK: clock}
+    columns = [own[name] if name in own else batch.column(name) for name in layout.written]
+    rows = layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.written)))
+    return rows.with_beside(**{name: np.zeros(size, np.bool_) for name, _ in layout.notes})
 
 
-def _live(join: WindowJoin, state: State, windows: tuple[Window, ...], arrived: Arrivals) -> tuple[Lives, Lives]:
+def _live(join: WindowJoin, known: Known, spines: Sequence[Spine], arrived: Arrivals) -> tuple[Lives, Lives]:
+    """The rows of each window with the new ones behind them, and how long they live."""
     both: list[Lives] = []
-    for port, spec in enumerate(join.windows):
-        old = len(windows[port])
-        rows = windows[port].followed_by(arrived.new[port])
-        count = len(arrived.ports) - 2
-        clock, suspended = state.clock, state.suspended[port]
-        both.append(lives(spec, rows, old, state.number, count, clock=clock, suspended=suspended))
+    for port, (spec, spine) in enumerate(zip(join.windows, spines, strict=True)):
+        old = len(spine)
+        spine.add(arrived.new[port])
+        rows = Window.of(spine.rows(), join.sides[port].code, known.first_clock)
+        clock, suspended = known.clock, known.suspended[port]
+        both.append(lives(spec, rows, old, known.number, arrived.count, clock=clock, suspended=suspended))
     return both[LEFT], both[RIGHT]
 
 
-def keep_within_limit(join: WindowJoin, both: tuple[Lives, Lives]) -> None:
-    """End the oldest rows if more would stay than may, or refuse the batch."""
-    stay = [side.stay for side in both]
-    kept = [int(np.count_nonzero(own)) for own in stay]
-    if join.max_rows is None or sum(kept) <= join.max_rows:
-        return
-    if join.overflow == "fail":
-        raise StateOverflowError((kept[LEFT], kept[RIGHT]), join.max_rows)
-    numbers = np.concatenate([side.rows.numbers[own] for side, own in zip(both, stay, strict=True)])
-    last = np.partition(numbers, sum(kept) - join.max_rows - 1)[sum(kept) - join.max_rows - 1]
-    for side, own in zip(both, stay, strict=True):
-        side.ends[own & (side.rows.numbers <= last)] = side.forever - 1
+def _within_limit(shard: Shard, both: tuple[Lives, Lives]) -> tuple[Lives, Lives]:
+    """The same with the oldest rows ended if more would stay than may, or the batch is refused."""
+    excess = shard.excess([int(np.count_nonzero(side.stay)) for side in both])
+    if not excess:
+        return both
+    numbers = np.concatenate([side.rows.numbers[side.stay] for side in both])
+    last = np.partition(numbers, excess - 1)[excess - 1]
+    left, right = (
+        replace(side, ends=np.where(side.stay & (side.rows.numbers <= last), side.forever - 1, side.ends))
+        for side in both
+    )
+    return left, right
 
 
-def emit(join: WindowJoin, facing: tuple[Facing, Facing], arrived: Arrivals) -> Generator[pa.Table, None, Emission]:
-    """Gives the joined rows of the batch piece by piece, and returns the rest of what comes out."""
-    unmatched: list[tuple[int, pa.Table]] = []
-    matches, padded = 0, [0, 0]
+def _emitted(join: WindowJoin, shard: Shard, facing: tuple[Facing, Facing], arrived: Arrivals) -> Iterator[pa.Table]:
+    """The joined rows of the batch piece by piece; rows with an output of their own are set apart."""
     for pairs, alone in pieces(join, facing, stretches(facing, arrived.ports)):
-        matches += len(pairs.triggers)
+        shard.tally.matched += len(pairs.triggers)
         result = pairs
         for port, side in enumerate(join.sides):
             mine = alone.where(alone.lacks == 1 - port)
-            padded[port] += len(mine.triggers)
+            shard.tally.padded[port] += len(mine.triggers)
             if side.unmatched and len(mine.triggers):
                 positions = (mine.left, mine.right)[port]
                 columns = [facing[port].column(name, positions) for name in side.unmatched]
-                unmatched.append((port, pa.Table.from_arrays(columns, names=list(side.unmatched))))
+                shard.tally.unmatched.append((port, pa.Table.from_arrays(columns, names=list(side.unmatched))))
         own_output = np.array([not side.unmatched for side in reversed(join.sides)])
         alone = alone.where(own_output[alone.lacks])
         if len(alone.triggers):
@@ -177,16 +207,6 @@ def emit(join: WindowJoin, facing: tuple[Facing, Facing], arrived: Arrivals) -> 
             result = result.take(np.argsort(result.triggers, kind="stable"))
         if len(result.triggers):
             yield _table(join, facing, result, arrived)
-    both = [side.lives for side in facing]
-    report = Report(
-        rows=tuple(len(new) for new in arrived.new),
-        matched=matches,
-        padded=tuple(padded),
-        state=tuple(int(np.count_nonzero(side.stay)) for side in both),
-        dropped=tuple(side.count_dropped() for side in both),
-        partitions=tuple(side.count_partitions() for side in both),
-    )
-    return Emission(report=report, unmatched=tuple(unmatched))
 
 
 def _table(join: WindowJoin, facing: tuple[Facing, Facing], found: Found, arrived: Arrivals) -> pa.Table:
@@ -217,11 +237,3 @@ def _punctuation(triggers: Positions, arrived: Arrivals) -> list[pa.Array]:
         pa.array(seq),
         pa.array(last),
     ]
-
-
-def _staying(side: Facing) -> Window:
-    """What is in the window after the batch, and who of it has matched by now."""
-    matched = np.empty_like(side.matched)
-    matched[side.order] = side.matched
-    rows = replace(side.lives.rows, matched=matched)
-    return rows if side.lives.stay.all() else rows.take(side.lives.stay)

@@ -1,4 +1,4 @@
-"""The window join one row at a time, slow and obvious: the oracle of its tests. The definition is in `window`."""
+"""The window join one row at a time, slow and obvious: the oracle of its tests. The definition is in `operator`."""
 
 from __future__ import annotations
 

@@ -84,13 +84,13 @@ def lives(
     return result
 
 
-def partition_numbers(table: pa.RecordBatch | None, columns: tuple[str, ...], size: int) -> tuple[Ints, int]:
+def partition_numbers(table: pa.RecordBatch, columns: tuple[str, ...], size: int) -> tuple[Ints, int]:
     """A number per row, equal where all columns are, NULL being equal to NULL, and how many numbers there are.
 
     >>> partition_numbers(pa.record_batch({"a": [7, None, 7, None], "b": ["x", "y", "x", "z"]}), ("a", "b"), 4)
     (array([0, 1, 0, 2]), 3)
     """
-    if table is None or not columns:
+    if not columns:
         return np.zeros(size, np.int64), 1
     numbers, count = _encoded(table.column(columns[0]))
     for name in columns[1:]:
@@ -148,7 +148,7 @@ def _encoded(column: pa.Array) -> tuple[Ints, int]:
 
 
 def _is_stored(spec: WindowSpec, rows: Window) -> Bools:
-    if not spec.stores or rows.table is None:
+    if not spec.stores:
         return np.zeros(len(rows), np.bool_)
     if spec.column is None:
         return np.ones(len(rows), np.bool_)
@@ -163,7 +163,6 @@ def _evict(spec: WindowSpec, lives: Lives, stored: Ints) -> None:
         evicting = np.arange(len(order)) + spec.size
         asked = np.arange(len(order))
     else:
-        assert lives.rows.table is not None
         values = as_int64(lives.rows.table.column(spec.column))[order]
         bound = shifted(values, spec.size)
         highest = np.full(lives.partition_count, LOWEST)
@@ -212,7 +211,7 @@ def _discard_aged(age: int, lives: Lives, stored: Bools, clock: int) -> None:
 
 
 def _visits(lives: Lives, stored: Bools) -> tuple[Ints, Ints, Ints, Ints]:
-    """The visits of a window (see `window_limits`).
+    """The visits of a window (see `limits`).
 
     Returns their partitions, per row the visit that brought it, per visit its trigger, and how many rows the visits of
     old partitions stand for.

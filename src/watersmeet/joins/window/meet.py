@@ -66,16 +66,20 @@ class Facing:
         """Whether rows of a code end in the order in which they came."""
         return bool((self.latest == self.ends + self.floors).all())
 
+    @property
+    def has_matched(self) -> Bools:
+        """Which rows have matched by now, in order of arrival."""
+        return self.matched[self.places]
+
     def lay_out(self) -> None:
         """Put the rows themselves in this order, which pays if many are read more than once."""
-        if self.lives.rows.table is not None:
-            self._laid_out = self.lives.rows.table.take(pa.array(self.order))
+        self._laid_out = self.lives.rows.table.take(pa.array(self.order))
 
     def column(self, name: str, positions: Positions, missing: Bools | None = None) -> pa.Array:
         """A column of the rows at these positions; NULL where a row is missing."""
         table = self.lives.rows.table
-        if table is None or not table.num_rows:
-            return pa.nulls(len(positions), pa.null() if table is None else table.column(name).type)
+        if not table.num_rows:
+            return pa.nulls(len(positions), table.column(name).type)
         if self._laid_out is not None:
             return self._laid_out.column(name).take(pa.array(positions, mask=missing))
         return table.column(name).take(pa.array(self.order[positions], mask=missing))
@@ -205,7 +209,7 @@ def _meeting(join: WindowJoin, facing: tuple[Facing, Facing], found: Found) -> F
             found = found.where(same(values, facing[RIGHT].column(theirs, found.right)))
     if join.condition is None or not len(found.triggers):
         return found
-    ours = frozenset(join.kept[LEFT].columns)
+    ours = frozenset(join.stored[LEFT])
 
     def column(name: str) -> pa.Array:
         return facing[LEFT].column(name, found.left) if name in ours else facing[RIGHT].column(name, found.right)

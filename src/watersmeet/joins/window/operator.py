@@ -37,7 +37,7 @@ each arrival: its matches in the order in which the stored rows arrived, then th
 first. Last, in a trigger without a port again, come rows dropped because too many were kept.
 
 So a row's life is an interval of arrival numbers, from its own to that of the insertion that ends it, and two rows meet
-when the number of the later lies in the life of the earlier. See `window_reference` for the same, one row at a time.
+when the number of the later lies in the life of the earlier. See `definition` for the same, one row at a time.
 """
 
 from __future__ import annotations
@@ -51,10 +51,11 @@ import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity, Names
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store, gathered
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.window.batch import stream
-from watersmeet.joins.window.rows import Kept
+from watersmeet.joins.window.rows import layout_of
 
 WindowKind = Literal["inner", "left", "right", "full"]
 """What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: also rows of the preserved side or sides that die
@@ -187,9 +188,17 @@ class WindowJoin(Family):
         return (*padded, *((pa.int8(), pa.int64(), pa.int64(), pa.bool_()) if self.punctuated else ()))
 
     @cached_property
-    def kept(self) -> tuple[Kept, Kept]:
-        """What is stored of each side: what the result, the match and the window still need, each column once."""
-        return (_kept(self.left, self.windows[LEFT]), _kept(self.right, self.windows[RIGHT]))
+    def stored(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that are kept of each side: what the result, the match and the window still need, each once."""
+        return tuple(_stored(side, window) for side, window in zip(self.sides, self.windows, strict=True))
+
+    @cached_property
+    def layouts(self) -> tuple[Layout, ...]:
+        """How the rows of each side are kept."""
+        return tuple(
+            layout_of(stored, clocked=window.needs_clock, tracked=preserved)
+            for stored, window, preserved in zip(self.stored, self.windows, self.preserved, strict=True)
+        )
 
     @property
     def needs_clock(self) -> bool:
@@ -210,7 +219,7 @@ class WindowJoin(Family):
         """What of the join decides what its state means; what rows show does not."""
         names = self.canonical
         return self.identified(
-            (kept.columns for kept in self.kept),
+            self.stored,
             kind=self.kind,
             windows=[_told(window, names) for window in self.windows],
             interleaved=self.interleaved,
@@ -218,10 +227,9 @@ class WindowJoin(Family):
         )
 
 
-def _kept(port: Port, window: WindowSpec) -> Kept:
+def _stored(port: Port, window: WindowSpec) -> tuple[str, ...]:
     delta = () if window.column is None else (window.column,)
-    names = (*port.needed, *port.unmatched, *window.partition, *delta)
-    return Kept(tuple(dict.fromkeys(names)), port.code, window.needs_clock)
+    return tuple(dict.fromkeys((*port.needed, *port.unmatched, *window.partition, *delta)))
 
 
 def _told(window: WindowSpec, names: Names) -> Identity:
