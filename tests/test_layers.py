@@ -119,7 +119,7 @@ def stores(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "asof group", "it stores by itself"))
+@pytest.mark.parametrize("family", marked(FAMILIES, "group", "it stores by itself"))
 def test_families_do_not_store(family: str) -> None:
     """That is for joins/state alone."""
     assert [place for path in (JOINS / family).glob("*.py") for place in stores(path)] == []

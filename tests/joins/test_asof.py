@@ -19,9 +19,10 @@ from tests.examples import examples
 from watersmeet.joins.asof import versions as asof_versions
 from watersmeet.joins.asof.definition import AsofReference, AsofStep
 from watersmeet.joins.asof.operator import AsofJoin
-from watersmeet.joins.core import timeline
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.state import timeline
+from watersmeet.joins.state.budget import Budget
 from watersmeet.testing import MemoryStore
 
 Row = dict[str, Any]
@@ -109,12 +110,13 @@ def total(join: AsofJoin, batches: Sequence[Batch]) -> Counter[tuple[Any, ...]]:
 
 @contextmanager
 def sizes(longest: int, short_runs: int, small: int) -> Generator[None]:
-    before = timeline.LONGEST, timeline.SHORT_RUNS, asof_versions.SMALL
-    timeline.LONGEST, timeline.SHORT_RUNS, asof_versions.SMALL = longest, short_runs, small
+    before, half = (timeline.BUDGET, asof_versions.BUDGET), longest // 2
+    timeline.BUDGET = Budget(block=longest, smallest_tier=half, smallest_at=short_runs + 1, largest=half, sparse=1)
+    asof_versions.BUDGET = replace(asof_versions.BUDGET, smallest_tier=small)
     try:
         yield
     finally:
-        timeline.LONGEST, timeline.SHORT_RUNS, asof_versions.SMALL = before
+        timeline.BUDGET, asof_versions.BUDGET = before
 
 
 @st.composite
@@ -419,7 +421,7 @@ def test_large_states_shrink_and_a_small_batch_writes_little() -> None:
     whole, store.written = store.written, 0
     for time in range(1, 61):
         kept = update(time, 100)
-        assert keys <= kept <= keys + 3 * asof_versions.SMALL
+        assert keys <= kept <= keys + 3 * asof_versions.BUDGET.smallest_tier
     assert store.written < 8 * whole
     for time in range(61, 91):
         kept = update(time, keys)

@@ -31,7 +31,7 @@ before the horizon; of ``forward``, when its own time is. Versions of no use may
 these are merged: no question chooses them.
 
 The result's marks are those of the left side, held back by open questions. The end of the right side settles all of
-them. See `asof_reference` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
+them. See `definition` for the same, one row at a time. Nothing but equal keys ever meets, so rows may be sharded by
 key.
 """
 
@@ -44,14 +44,12 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from watersmeet.joins.asof.batch import AsofBatch
+from watersmeet.joins.asof.batch import step
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Watermarks, hear
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import Bound
 from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.state.runs import DIRECTORY, Directory
 
 AsofKind = Literal["inner", "left"]
 """What becomes of a question without an answer. ``inner``: nothing. ``left``: it comes out padded."""
@@ -89,16 +87,7 @@ class AsofJoin(Family):
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        directory = Directory.from_bytes(store.get(DIRECTORY), 2)
-        before = Watermarks.of(directory.received, ())
-        heard, active = hear(marks, self.unions, self.idle, self.waits, before.received, directory.active)
-        batch = AsofBatch(self, store, directory, before, before.folded(heard, ()), active)
-        for port in sorted(arrivals):
-            batch.admit(port, arrivals[port])
-        batch.answer()
-        batch.keep()
-        batch.limit()
-        return batch.finish()
+        return step(self, store, arrivals, marks)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -139,7 +128,7 @@ class AsofJoin(Family):
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: questions in the order of their times, versions by key and time."""
         return (
-            Layout(self._stored(self.left, self.left.times), self.left.times, self.left.time, None),
+            Layout(self._stored(self.left, self.left.times), self.left.times, self.left.time),
             Layout(self._stored(self.right, (self.right.time,)), (self.right.time,), self.right.time, self.right.code),
         )
 

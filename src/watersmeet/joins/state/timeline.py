@@ -5,7 +5,7 @@ Rows that leave together are near each other in time, so a batch rewrites about 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,7 +49,7 @@ class Timeline:
     def times(self, low: int = int(LOWEST), high: int = int(HIGHEST)) -> Ints:
         """The times of the rows within ``low`` and ``high``, both included, in any order."""
         found = [np.zeros(0, np.int64)]
-        for _, rows in self._within(low, high):
+        for _, rows in self.within(low, high):
             times = self._times(rows)
             found.append(times[np.searchsorted(times, low, "left") : np.searchsorted(times, high, "right")])
         return np.concatenate(found)
@@ -69,22 +69,19 @@ class Timeline:
         left = [self._removed(*each, _is_among(self._times(each[1]), times)) for each in self._reached(times)]
         return self.layout.sorted(together(left)) if left else self.layout.nothing
 
-    def remove(self, low: int, high: int, leaving: Callable[[Rows], Bools]) -> list[Rows]:
-        """Let rows leave, of blocks that have times within ``low`` and ``high``; returns them block by block."""
-        return [self._removed(block, rows, leaving(rows)) for block, rows in self._within(low, high)]
+    def within(self, low: int, high: int) -> Iterator[tuple[Block, Rows]]:
+        """The blocks that have times within ``low`` and ``high``, both included, with all their rows."""
+        time = self.layout.sort_time
+        for block in self.spine.blocks:
+            if block.lowest[time] <= high and block.highest[time] >= low:
+                yield block, self.spine.read(block)
 
     def _removed(self, block: Block, rows: Rows, leaving: Bools) -> Rows:
         self.spine.remove(block, leaving)
         return rows.where(leaving)
 
     def _reached(self, times: Ints) -> Iterator[tuple[Block, Rows]]:
-        return self._within(int(times[0]), int(times[-1])) if times.size else iter(())
-
-    def _within(self, low: int, high: int) -> Iterator[tuple[Block, Rows]]:
-        time = self.layout.sort_time
-        for block in self.spine.blocks:
-            if block.lowest[time] <= high and block.highest[time] >= low:
-                yield block, self.spine.read(block)
+        return self.within(int(times[0]), int(times[-1])) if times.size else iter(())
 
     def _times(self, rows: Rows) -> Ints:
         return rows.times[self.layout.sort_time]

@@ -73,7 +73,8 @@ class Lane:
     def forget(self) -> None:
         """Forget the times that a second row would be late for."""
         if self.after is not None:
-            self.seen.remove(int(LOWEST), self.after, lambda rows: self.has_passed(rows.times[self.time]))
+            for block, rows in self.seen.within(int(LOWEST), self.after):
+                self.seen.spine.remove(block, self.has_passed(rows.times[self.time]))
 
 
 def step(join: SyncJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:

@@ -1,0 +1,94 @@
+"""The answers of an as-of join: the best version known of a question, and whether a better one may still come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from watersmeet.joins.asof.versions import Found, Versions, Which
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.state.layout import Rows, as_int64
+
+if TYPE_CHECKING:
+    from watersmeet.joins.asof.operator import AsofJoin
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the versions say to questions; those that may still come have times at or after the ``mark``."""
+
+    join: AsofJoin
+    versions: Versions
+    mark: int
+
+    def to(self, rows: Rows) -> tuple[Found, Bools]:
+        """The best version known of each question, and whether the question is settled."""
+        match self.join.direction:
+            case "backward":
+                found, settled = self._backward(rows)
+            case "forward":
+                found, settled = self._forward(rows)
+            case "nearest":
+                found, settled = self._nearest(rows)
+        return found, settled | (self.mark == END_OF_INPUT)
+
+    def _backward(self, rows: Rows) -> tuple[Found, Bools]:
+        """The last version before each question, and whether no later one can come before it."""
+        low, high = self._reach_back(rows)
+        found = self._find(rows, low, high, "last")
+        return found, (self.mark > high) | (low > high) | (found.any & (found.times == high))
+
+    def _forward(self, rows: Rows) -> tuple[Found, Bools]:
+        """The first version after each question, and whether no earlier one can come after it."""
+        low, high = self._reach_on(rows)
+        found = self._find(rows, low, high, "first")
+        is_first = (found.times == low) | (self.mark >= found.times)
+        return found, np.where(found.any, is_first, (self.mark > high) | (low > high))
+
+    def _nearest(self, rows: Rows) -> tuple[Found, Bools]:
+        """The nearest version of each question, and whether no nearer one can come."""
+        times = rows.times[self.join.left.time]
+        back, on = self._find(rows, *self._reach_back(rows), "last"), self._find(rows, *self._reach_on(rows), "first")
+        # Unsigned: two times may be further apart than a signed number tells.
+        behind, ahead = (times - back.times).view(np.uint64), (on.times - times).view(np.uint64)
+        earlier = back.any & (~on.any | (behind <= ahead))
+        found = Found(
+            np.where(earlier, back.times, on.times),
+            np.where(earlier, back.source, on.source),
+            np.where(earlier, back.place, on.place),
+        )
+        distance = np.where(earlier, behind, ahead)
+        room = (np.int64(HIGHEST) - times).view(np.uint64)
+        nearer = times + np.minimum(distance, room).view(np.int64) - 1
+        last = np.where(found.any, nearer, self._reach_on(rows)[1])
+        if self.join.strict:
+            # The time of the question itself is none at which a version could come.
+            last = np.where(last == times, times - 1, last)
+        none = found.any & ((distance == 0) | (self.join.strict & earlier & (distance == 1)))
+        return found, none | (self.mark > last) | (self.join.strict and self.join.tolerance == 0)
+
+    def _reach_back(self, rows: Rows) -> tuple[Ints, Ints]:
+        """The first and last time of a version at or before each question."""
+        times, tolerance = rows.times[self.join.left.time], self.join.tolerance
+        low = np.full(len(rows), LOWEST) if tolerance is None else shifted(times, -tolerance)
+        return low, shifted(times, -1) if self.join.strict else times
+
+    def _reach_on(self, rows: Rows) -> tuple[Ints, Ints]:
+        """The first and last time of a version at or after each question."""
+        times, tolerance = rows.times[self.join.left.time], self.join.tolerance
+        high = np.full(len(rows), HIGHEST) if tolerance is None else shifted(times, tolerance)
+        return shifted(times, 1) if self.join.strict else times, high
+
+    def _find(self, rows: Rows, low: Ints, high: Ints, which: Which) -> Found:
+        """For each question the first or last version of its key between two times."""
+        keys = self.versions.keys(rows, self.join.left.keys)
+        return self.versions.find(codes(self.join, rows), keys, low, high, which)
+
+
+def codes(join: AsofJoin, rows: Rows) -> Ints:
+    """The codes of questions, which are not sorted by them."""
+    code = join.left.code
+    return np.zeros(len(rows), np.int64) if code is None else as_int64(rows.table.column(code))
