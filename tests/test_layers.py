@@ -72,12 +72,13 @@ MENTIONS = {
     "sync": r"\bsync joins?\b|syncjoin|(?<![a-z])sync_(?=[a-z])",
     # Not the time windows of GROUP BY.
     "window": r"windowjoin|analyzedwindow|\bwindow joins?\b|window_join",
-    "lookup": r"lookup",
+    # Not `recursiveFileLookup`, an option of Spark.
+    "lookup": r"(?<!file)lookup",
 }
 """How a family is mentioned, in code and in docstrings, whatever the case of its letters."""
 
 
-@pytest.mark.parametrize("family", marked(MENTIONS, "asof lookup", "other modules know it by name"))
+@pytest.mark.parametrize("family", MENTIONS)
 def test_a_family_is_two_folders_and_one_entry(family: str) -> None:
     """Beside them the registry, the Python calls and their arguments, and the texts of errors may name it."""
     own = (JOINS / family, PACKAGE / "families" / family)

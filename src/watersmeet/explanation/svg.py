@@ -17,7 +17,7 @@ HEADING, KIND, TITLE, LINE = 16.0, 9.0, 13.0, 11.0
 """Sizes of the font: of a query, of what a step does, of what it is called, and of what is said of it."""
 MOST_WIDTH, MOST_LINES = 240.0, 10
 
-_FIRST = ("keys", "bounds", "version", "windows", "ports", "lookup", "group by", "aggregates", "columns", "filter")
+_FIRST = ("keys", "bounds", "version", "windows", "ports", "rows", "group by", "aggregates", "columns", "filter")
 """What is said first, for there is not room for everything; the rest is in the text that shows under the pointer."""
 
 _STYLE = """

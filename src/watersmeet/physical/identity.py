@@ -108,7 +108,7 @@ class _Fed:
     """A relation with its names: what its columns are canonically, and what was done to rows on the way to them.
 
     ``reads`` tells where its rows come from: scans by their numbers, and stages. ``ways`` are unions, laterals and
-    lookups in tables that never change.
+    joins with tables that never change.
     """
 
     plan: RelationPlan
@@ -181,7 +181,7 @@ class _Walk:
         stream, table = self.fed(join.stream), self.fed(join.table)
         columns = {**stream.columns, **table.columns}
         on = sorted((*(_sql(part, columns) for part in join.condition), *table.filters))
-        looked_up = f"{'inner' if join.is_inner else 'left'} lookup in {table.reads[0]} on {' and '.join(on)}"
+        looked_up = f"{'inner' if join.is_inner else 'left'} join with {table.reads[0]}, which never changes, on {' and '.join(on)}"
         below = replace(stream, ways=(*stream.ways, looked_up))
         return below.over(replace(join, stream=stream.plan), columns)
 

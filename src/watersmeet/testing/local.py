@@ -191,7 +191,7 @@ class LocalQuery:
             case UnionPlan():
                 return _united(plan, [self._relation(one, arrivals, marks) for one in plan.inputs])
             case StaticJoinPlan():
-                raise NeedsSparkError("a lookup in a table that never changes")
+                raise NeedsSparkError("a join with a table that never changes")
             case LateralPlan():
                 return _exploded(plan, self._relation(plan.input, arrivals, marks))
             case JoinPlan():

@@ -17,7 +17,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedLookupJoin, names: Names) -> list[
     stream, table = (left, right) if join.table == "right" else (right, left)
     return [
         keys(join.keys),
-        ("lookup", [f"each {stream} row once, with the {table} rows that are there when it comes"]),
+        ("rows", [f"each {stream} row once, with the {table} rows that are there when it comes"]),
         ("kept", [f"{table} rows are kept until they are replaced or deleted", *_waiting(join, stream, table)]),
         ("alone", _alone(join, stream, table)),
         ("load first", [f"{stream} rows are held back until {table} is caught up"] if join.load_first else []),

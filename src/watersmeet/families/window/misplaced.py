@@ -33,7 +33,7 @@ def _check_windows(draft: Draft) -> Iterator[Refusal]:
     if isinstance(relation, Leaf | Lateral):
         what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
     elif not isinstance(relation, Join):
-        what, hint = "WINDOW of a SYNC or ASOF JOIN", "leave it out: times say how long rows stay."
+        what, hint = "WINDOW of a join by time", "leave it out: times say how long rows stay."
     yield unsupported(draft, windows[0].span, what, hint)
 
 

@@ -165,7 +165,7 @@ def _with_static_tables(
 ) -> tuple[AnalyzedQuery, Mapping[str, DataFrame], tuple[Static, ...]]:
     """The query, its frames and the tables to keep a copy of: none where streams look up all tables that never change.
 
-    Spark does such lookups by itself. In any other place a table must come as a stream, which only its copy is.
+    Spark looks these up by itself. In any other place a table must come as a stream, which only its copy is.
     """
     known = with_static_sources(query, frozenset(name.lower() for name in inputs.static))
     if not inputs.static or any(not_looked_up(known.relation)):
