@@ -181,7 +181,7 @@ class _Walk:
         stream, table = self.fed(join.stream), self.fed(join.table)
         columns = {**stream.columns, **table.columns}
         on = sorted((*(_sql(part, columns) for part in join.condition), *table.filters))
-        looked_up = f"{'inner' if join.is_inner else 'left'} join with {table.reads[0]}, which never changes, on {' and '.join(on)}"
+        looked_up = f"{'inner' if join.is_inner else 'left'} static join with {table.reads[0]} on {' and '.join(on)}"
         below = replace(stream, ways=(*stream.ways, looked_up))
         return below.over(replace(join, stream=stream.plan), columns)
 
