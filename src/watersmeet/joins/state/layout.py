@@ -49,6 +49,8 @@ class Rows:
 
     def where(self, keep: Bools) -> Rows:
         """The rows for which ``keep`` is true, in the order they have."""
+        if not keep.any():
+            return self.slice(0, 0)
         return self if bool(keep.all()) else self.take(np.flatnonzero(keep))
 
     def slice(self, start: int, stop: int) -> Rows:
@@ -126,10 +128,12 @@ class Layout:
 
     def _is_sorted(self, rows: Rows) -> bool:
         before, after = rows.codes[:-1], rows.codes[1:]
+        if not (before <= after).all():
+            return False
         if not self.sort_time:
-            return bool((before <= after).all())
+            return True
         times = rows.times[self.sort_time]
-        return bool(((before < after) | ((before == after) & (times[:-1] <= times[1:]))).all())
+        return bool(((before < after) | (times[:-1] <= times[1:])).all())
 
     def merged(self, parts: Sequence[Rows]) -> Rows:
         """Several sorted parts as one; of equal rows those of earlier parts come first."""
