@@ -11,7 +11,7 @@ import inspect
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +19,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "watersmeet"
 JOINS = PACKAGE / "joins"
-
-
-def marked(names: Iterable[str], lacking: str, reason: str) -> list[object]:
-    """All names; those ``lacking`` do not hold yet. When one does, its test fails until it is taken out there."""
-    mark = pytest.mark.xfail(strict=True, reason=reason)
-    return [pytest.param(name, marks=mark) if name in lacking.split() else name for name in names]
 
 
 def imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -120,7 +114,7 @@ def stores(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("family", marked(FAMILIES, "group", "it stores by itself"))
+@pytest.mark.parametrize("family", FAMILIES)
 def test_families_do_not_store(family: str) -> None:
     """That is for joins/state alone."""
     assert [place for path in (JOINS / family).glob("*.py") for place in stores(path)] == []

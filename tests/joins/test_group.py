@@ -20,11 +20,12 @@ from tests.examples import examples
 
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, StateOverflowError
 from watersmeet.joins.core.rowwise import freeze
-from watersmeet.joins.group import state as group_state
+from watersmeet.joins.group import groups as stored_groups
 from watersmeet.joins.group.aggregates import FUNCTIONS, canonical, function_of, result_type
 from watersmeet.joins.group.definition import GroupReference, GroupStep
 from watersmeet.joins.group.limbs import as_integers, carried, decimals, divided, limbs_of
 from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.state.budget import Budget
 from watersmeet.testing.store import MemoryStore
 
 Row = dict[str, Any]
@@ -61,9 +62,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and runs so small that a few groups fill several."""
-    monkeypatch.setattr(group_state, "BLOCK", 3)
-    monkeypatch.setattr(group_state, "MERGE_AT", 3)
-    monkeypatch.setattr(group_state, "SMALLEST_TIER", 2)
+    monkeypatch.setattr(stored_groups, "BUDGET", Budget(block=3, merge_at=3, smallest_tier=2, in_order=True, chunk=5))
 
 
 def table(rows: Sequence[Row]) -> pa.Table:

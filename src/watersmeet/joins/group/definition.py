@@ -18,7 +18,6 @@ from typing import Any
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
-from watersmeet.joins.group.aggregates import canonical
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 
 Row = Mapping[str, Any]
@@ -110,7 +109,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
     >>> value(Aggregate("avg", ("v",), "mean"), [({"v": Decimal("1.00")}, 1), ({"v": Decimal("0.00")}, 2)])
     Decimal('0.333333')
     """
-    function, columns = canonical(aggregate.function), aggregate.columns
+    function, columns = aggregate.kind, aggregate.columns
     match function:
         case "count":
             return sum(weight for row, weight in rows if all(row[name] is not None for name in columns))

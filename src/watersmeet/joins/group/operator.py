@@ -17,7 +17,7 @@ the mark are forgotten; the row that they had stands.
 
 Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
 does not fit its type is an `ArithmeticError`. Sums of doubles depend on the order of their rows, as they do everywhere.
-Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `group_reference`, one row at a time.
+Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,10 @@ import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.marks import Watermarks, hear
-from watersmeet.joins.core.matching import LOWEST
-from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate
-from watersmeet.joins.group.batch import GroupBatch
-from watersmeet.joins.group.state import GroupState
+from watersmeet.joins.group.batch import step
 from watersmeet.joins.group.types import arrow_result
 
 
@@ -54,6 +51,11 @@ class Aggregate:
     def __post_init__(self) -> None:
         if not is_aggregate(self.function):
             raise ValueError(f"{self.function} is no aggregate of a grouping")
+
+    @property
+    def kind(self) -> str:
+        """The function's name among its synonyms."""
+        return canonical(self.function)
 
 
 @dataclass(frozen=True)
@@ -106,26 +108,7 @@ class GroupBy(Family):
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
-        table = arrivals.get(0)
-        batch = None if table is None or not table.num_rows else GroupBatch.of(self, table)
-        state = GroupState(store, self.keys, () if batch is None else (*self.keys, *batch.accumulators))
-        before = Watermarks.of(state.directory.received, ())
-        heard, active = hear(marks, self.unions, self.idle, (), before.received, state.directory.active)
-        after = before.folded(heard, ())
-        rows: tuple[pa.Table, ...] = ()
-        late = 0
-        if batch is not None:
-            batch, late = batch.in_time(before.received.get(self.time or "", int(LOWEST)))
-            rows = batch.fold(state)
-        if self.time is not None and self.time in after.received:
-            state.forget_until(after.received[self.time])
-        if self.max_rows is not None and len(state) > self.max_rows:
-            raise StateOverflowError((len(state),), self.max_rows)
-        state.save(after.received, active)
-        emitted = sum(part.num_rows for part in rows)
-        arrived = 0 if table is None else table.num_rows
-        report = Report((arrived,), (late,), emitted, (0,), (len(state),), (0,), {}, written=state.written)
-        return Emission(rows, report=report)
+        return step(self, store, arrivals, marks)
 
     @property
     def sides(self) -> tuple[Port]:
@@ -151,7 +134,7 @@ class GroupBy(Family):
         names = self.canonical
         return self.identified(
             [self.keys],
-            aggregates=sorted([canonical(part.function), *names.listed(part.columns)] for part in self.aggregates),
+            aggregates=sorted([part.kind, *names.listed(part.columns)] for part in self.aggregates),
             changes=self.changes,
             window_end=names.optional(self.window_end),
         )

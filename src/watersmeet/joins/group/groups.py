@@ -1,0 +1,116 @@
+"""The groups of a shard: a spine of groups with their accumulators, in which the newest run that has a group wins.
+
+Invariants. A run has each group at most once, and only neighbours are merged. A group that is gone is kept as one
+without rows until no older run can have it. Blocks whose windows have all ended are dropped whole: their groups are
+never asked for again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.changes import key_ids
+from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Layout, Rows, as_int64, together
+from watersmeet.joins.state.spine import Spine, State
+
+CODE, END, COUNT = "#code", "#end", "#0.0"
+"""What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if
+it has one, and how many rows it has."""
+
+BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
+
+
+def groups_of(state: State, keys: Sequence[str], accumulators: Sequence[str], mark: int | None) -> Spine:
+    """The groups of a shard; ``mark`` has ended the windows up to it; None: there are no windows.
+
+    Without arrivals it is not known which accumulators there are; groups can then be dropped, but not merged.
+    """
+
+    def alive(rows: Rows, is_oldest: bool) -> Rows:
+        stay = _is_newest(rows, keys)
+        if mark is not None:
+            stay &= rows.times[END] > mark
+        return rows.where(stay & ~is_gone(rows.table, keys) if is_oldest else stay)
+
+    ends = () if mark is None else (END,)
+    layout = Layout((*keys, *accumulators, CODE, *ends), ends, code=CODE)
+    return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
+
+
+def find(spine: Spine, keys: pa.RecordBatch, codes: Ints) -> tuple[pa.RecordBatch | None, Ints]:
+    """Stored groups, and of each of these groups its place among them; -1: it is not there.
+
+    The groups asked for differ, and are in the order of their codes.
+    """
+    places = np.full(len(codes), -1)
+    parts: list[Rows] = []
+    found, asked = 0, np.arange(len(codes))
+    for run in reversed(spine.runs):
+        for block in run:
+            first = np.searchsorted(codes[asked], block.lowest_code, "left")
+            some = asked[first : np.searchsorted(codes[asked], block.highest_code, "right")]
+            if some.size:
+                rows = spine.read(block)
+                pairs = _pairs(rows, keys, codes, some)
+                parts.append(rows.take(pairs.build))
+                places[pairs.probe] = found + np.arange(pairs.probe.size)
+                found += pairs.probe.size
+        # Whatever older runs have of these groups counts no longer.
+        asked = asked[places[asked] < 0]
+    if not parts:
+        return None, places
+    table = together(parts).table
+    there = np.flatnonzero(places >= 0)
+    places[there[is_gone(table, keys.schema.names)[places[there]]]] = -1
+    return table, places
+
+
+def is_gone(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
+    """Which groups are there no longer; the one that has no keys always is."""
+    count = as_int64(groups.column(COUNT))
+    return count == 0 if keys else np.zeros(len(count), np.bool_)
+
+
+def counted(counts: Mapping[int, int], ends: Ints, changes: Ints) -> dict[int, int]:
+    """How many groups there are by the end of their windows, after changes.
+
+    >>> counted({7: 2, 8: 1}, np.array([8, 9]), np.array([-1, 1]))
+    {7: 2, 9: 1}
+    """
+    some, which = np.unique(ends, return_inverse=True)
+    sums = np.bincount(which, changes, some.size).astype(np.int64)
+    after = dict(counts)
+    for end, change in zip(some.tolist(), sums.tolist(), strict=True):
+        after[end] = after.get(end, 0) + change
+    return {end: number for end, number in after.items() if number}
+
+
+def _pairs(rows: Rows, keys: pa.RecordBatch, codes: Ints, asked: Ints) -> Pairs:
+    """Which of the groups asked for are which of these rows."""
+    found = match(rows.codes, np.zeros(len(rows), np.int64), codes[asked], *np.zeros((2, asked.size), np.int64))
+    pairs = Pairs(asked[found.probe], found.build)
+    for name in keys.schema.names:
+        mine = keys.column(name).take(pa.array(pairs.probe))
+        pairs = pairs.where(same(mine, rows.table.column(name).take(pa.array(pairs.build)).cast(mine.type)))
+    return pairs
+
+
+def _is_newest(rows: Rows, keys: Sequence[str]) -> Bools:
+    """Which rows, in the order of codes and older first among equals, are the last of their groups."""
+    again = rows.codes[1:] == rows.codes[:-1]
+    several = np.flatnonzero(np.append(again, False) | np.append(False, again))[::-1]
+    newest = np.ones(len(rows), np.bool_)
+    if several.size:
+        # Equal codes need not be equal keys.
+        _, first = np.unique(key_ids(rows.table.take(pa.array(several)), keys), return_index=True)
+        newest[several] = False
+        newest[several[first]] = True
+    return newest
