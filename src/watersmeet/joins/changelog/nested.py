@@ -30,6 +30,7 @@ from watersmeet.joins.changelog.table_join import TableJoin, stored
 from watersmeet.joins.changelog.tables import Tables
 from watersmeet.joins.core.changes import row_codes
 from watersmeet.joins.core.matching import Ints, Pairs
+from watersmeet.joins.core.meeting import verified
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.state.layout import Layout, NoteKind, Rows
 from watersmeet.joins.state.table import table_layout
@@ -97,8 +98,7 @@ class NestedJoin(TableJoin):
             for start in range(0, len(right), width):
                 columns = np.arange(start, min(start + width, len(right)))
                 found = Pairs(np.repeat(rows, columns.size), np.tile(columns, rows.size))
-                if self.condition is not None:
-                    found = found.where(self.holding(self.condition, left, right, found))
+                found = verified(self.sides, self.condition, left, right, found)
                 if found.probe.size:
                     yield found
 

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.matching import Bools, Ints, Pairs, Stretches
+from watersmeet.joins.core.matching import Ints, Pairs, Stretches
+from watersmeet.joins.core.meeting import verified
 from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.operator import LEFT_ONLY, TRACKED, Kind
@@ -104,27 +105,11 @@ class TableJoin(Family):
         start, stop = np.searchsorted(build, probe, "left"), np.searchsorted(build, probe, "right")
         some = np.flatnonzero(start < stop)
         for found in Stretches(some, start[some], stop[some]).pieces(size):
-            pairs = self.verified(left, right, found if is_left else Pairs(found.build, found.probe))
+            pairs = verified(
+                self.sides, self.condition, left, right, found if is_left else Pairs(found.build, found.probe)
+            )
             if pairs.probe.size:
                 yield pairs
-
-    def verified(self, left: Rows, right: Rows, found: Pairs) -> Pairs:
-        """Those of the candidates whose keys really are equal and for which the condition holds."""
-        if not self.left.exact:
-            for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
-                values = left.table.column(mine).take(pa.array(found.probe))
-                found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
-        return found if self.condition is None else found.where(self.holding(self.condition, left, right, found))
-
-    def holding(self, condition: Condition, left: Rows, right: Rows, found: Pairs) -> Bools:
-        """For which of the candidates the condition holds."""
-        ours = frozenset(self.layouts[LEFT].columns)
-
-        def column(name: str) -> pa.Array:
-            rows, positions = (left, found.probe) if name in ours else (right, found.build)
-            return rows.table.column(name).take(pa.array(positions))
-
-        return holds(condition, column, len(found.probe))
 
     def joined(self, left: Rows, right: Rows, found: Pairs) -> pa.Table:
         """The changes that pairs make: their weights multiply."""

@@ -41,9 +41,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StateOverflowError
+from watersmeet.joins.core.operator import END_OF_INPUT, Marks, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
+from watersmeet.joins.core.rowwise import Hearing, compare, evaluate, event_time, freeze
 from watersmeet.joins.interval.operator import IntervalJoin
 
 Row = Mapping[str, Any]
@@ -93,11 +93,12 @@ class Reference:
     """
 
     join: IntervalJoin
-    _received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _heard: Hearing = field(init=False)
     _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    _clock: int | None = field(default=None, init=False)
     _kept: tuple[list[_Alive], list[_Alive]] = field(default_factory=lambda: ([], []), init=False)
+
+    def __post_init__(self) -> None:
+        self._heard = Hearing(self.join, [(bound.column, bound.other) for bound in self.join.bounds])
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port, and the marks that came with them."""
@@ -114,52 +115,12 @@ class Reference:
                     new[port].append(_Alive(row))
         rows += self._meet(new[LEFT], self._kept[RIGHT] + new[RIGHT])
         rows += self._meet(self._kept[LEFT], new[RIGHT])
-        self._hear(marks)
+        self._heard.hear(marks)
         for port in (LEFT, RIGHT):
             rows += self._expire(port, new[port])
         rows += self._limit()
         state = (len(self._kept[LEFT]), len(self._kept[RIGHT]))
         return Step(rows, late, self._watermarks(), state)
-
-    def _hear(self, marks: Marks) -> None:
-        """Fold the marks in: a mark never falls, a union is as far as its slowest part, what is silent follows."""
-        before, self._clock = self._clock, marks.get(NOW, self._clock)
-        jump = 0 if before is None or self._clock is None else self._clock - before
-        for name, mark in marks.items():
-            if name != NOW:
-                self._raise(name, mark)
-        silent = self._silent(marks, jump)
-        for column, parts in self.join.unions:
-            for part in silent:
-                others = [self._received[o] for o in parts if o != part and o in self._received]
-                if part in parts and others:
-                    self._raise(part, max(others))
-            if all(part in self._received for part in parts):
-                self._raise(column, min(self._received[part] for part in parts))
-        for column in silent:
-            for bound in self.join.bounds:
-                if bound.other == column and bound.column in self._received:
-                    self._raise(column, self._received[bound.column])
-
-    def _silent(self, marks: Marks, jump: int) -> list[str]:
-        """The columns, and parts of unions, that have not been heard of for their idle time.
-
-        Where the clock jumped by as much, the query had paused: that says nothing of its sources.
-        """
-        if self._clock is None:
-            return []
-        unions = dict(self.join.unions)
-        silent: list[str] = []
-        for column, after in self.join.idle:
-            is_fresh = column in marks or any(part in marks for part in unions.get(column, ()))
-            if is_fresh or column not in self._active or jump >= after:
-                self._active[column] = self._clock
-            if not is_fresh and self._clock - self._active[column] >= after:
-                silent.append(column)
-        return silent
-
-    def _raise(self, name: str, mark: int) -> None:
-        self._received[name] = max(mark, self._received.get(name, mark))
 
     def _limit(self) -> list[tuple[Any, ...]]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""
@@ -181,14 +142,14 @@ class Reference:
     def limit(self, column: str) -> int | None:
         """Rows with a smaller time in that column are expired; None as long as nothing expires by it."""
         found = [
-            _minus(self._received[bound.other], bound.constant)
+            _minus(self._heard.received[bound.other], bound.constant)
             for bound in self.join.bounds
-            if bound.column == column and bound.other in self._received
+            if bound.column == column and bound.other in self._heard.received
         ]
         return max(found, default=None)
 
     def _is_late(self, port: Number, row: Row) -> bool:
-        return any(_is_below(event_time(row[c]), self._received.get(c)) for c in side_of(self.join, port).times)
+        return any(_is_below(event_time(row[c]), self._heard.received.get(c)) for c in side_of(self.join, port).times)
 
     def _meet(self, left: list[_Alive], right: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
@@ -218,13 +179,13 @@ class Reference:
 
     def _watermarks(self) -> dict[str, int]:
         # As long as one column goes on, the end of another is no end of the result: padded rows have NULL there.
-        ended = all(self._received.get(column) == END_OF_INPUT for column in self.join.times)
+        ended = all(self._heard.received.get(column) == END_OF_INPUT for column in self.join.times)
         highest = END_OF_INPUT if ended else END_OF_INPUT - 1
         for port in (LEFT, RIGHT):
             for column in side_of(self.join, port).times:
-                if column not in self._received or column not in self.join.times:
+                if column not in self._heard.received or column not in self.join.times:
                     continue
-                mark = min(self._received[column], highest)
+                mark = min(self._heard.received[column], highest)
                 if any(bound.column == column for bound in self.join.bounds):
                     limit = self.limit(column)
                     if limit is not None:

@@ -31,9 +31,10 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import ROWS_PER_PIECE
-from watersmeet.joins.core.condition import Condition, holds, same
+from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.matching import Bools, Pairs, shifted, stretches
+from watersmeet.joins.core.matching import Pairs, shifted, stretches
+from watersmeet.joins.core.meeting import verified
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Family, Marks, Store, gathered
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.batch import MATCHED, stream
@@ -156,26 +157,11 @@ class IntervalJoin(Family):
             low, high = shifted(times, -self.upper), shifted(times, -self.lower)
             found = stretches(left.codes, left.times[self.left.time], right.codes, low, high)
         for piece in found.pieces(ROWS_PER_PIECE):
-            pairs = self._verified(left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe))
+            pairs = verified(
+                self.sides, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)
+            )
             if pairs.probe.size:
                 yield pairs
-
-    def _verified(self, left: Rows, right: Rows, found: Pairs) -> Pairs:
-        """Those of the candidates whose keys really are equal and for which the condition holds."""
-        if not self.left.exact:
-            for mine, theirs in zip(self.left.keys, self.right.keys, strict=True):
-                values = left.table.column(mine).take(pa.array(found.probe))
-                found = found.where(same(values, right.table.column(theirs).take(pa.array(found.build))))
-        return found if self.condition is None else found.where(self._holds(self.condition, left, right, found))
-
-    def _holds(self, condition: Condition, left: Rows, right: Rows, found: Pairs) -> Bools:
-        ours = frozenset(self.layouts[LEFT].columns)
-
-        def column(name: str) -> pa.Array:
-            rows, positions = (left, found.probe) if name in ours else (right, found.build)
-            return rows.table.column(name).take(pa.array(positions))
-
-        return holds(condition, column, len(found.probe))
 
     def may_meet(self, port: int, rows: Rows, block: Block) -> bool:
         """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""

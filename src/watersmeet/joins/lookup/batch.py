@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import OP, POSITION
-from watersmeet.joins.core.condition import holds, same
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints, Pairs, stretches
+from watersmeet.joins.core.meeting import verified
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, LOADED, NOW, Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER, forget, forget_before, numbered, waiting_for
@@ -170,19 +170,7 @@ def _meet(step: Lookup, rows: Rows) -> Generator[pa.Table, None, Bools]:
 
 def _verified(join: LookupJoin, rows: Rows, found: Rows, pairs: Pairs) -> Pairs:
     """The pairs whose keys are equal and for which the condition holds, each as often as the table has its row."""
-    mine, theirs = join.stream_side, join.sides[join.table]
-    if not mine.exact:
-        for ours, other in zip(mine.keys, theirs.keys, strict=True):
-            values = rows.table.column(ours).take(pa.array(pairs.probe))
-            pairs = pairs.where(same(values, found.table.column(other).take(pa.array(pairs.build))))
-    if join.condition is not None:
-        stored = frozenset(join.waiting_layout.columns)
-
-        def column(name: str) -> pa.Array:
-            side, positions = (rows, pairs.probe) if name in stored else (found, pairs.build)
-            return side.table.column(name).take(pa.array(positions))
-
-        pairs = pairs.where(holds(join.condition, column, len(pairs.probe)))
+    pairs = verified((join.stream_side, join.sides[join.table]), join.condition, rows, found, pairs)
     times = np.maximum(found.weights[pairs.build], 0)
     return pairs if (times == 1).all() else Pairs(np.repeat(pairs.probe, times), np.repeat(pairs.build, times))
 
