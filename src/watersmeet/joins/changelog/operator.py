@@ -4,8 +4,8 @@ Definition. A table is a bag of rows; its changes are rows with weights. A left 
 their keys are equal (NULL never is), both may match at all, and the rest of the condition is true. J(L, R) has the pair
 (l, r) L(l) * R(r) times, and every row of a preserved side padded, as often as it is there, if what it matches weighs
 nothing: the weights of the rows that match it add up to zero. A semi join has the left rows for which they do not, an
-anti join those for which they do. A batch gives J(L + dL, R + dR) - J(L, R). See `changelog_reference` for the same,
-slow and obvious.
+anti join those for which they do. A batch gives J(L + dL, R + dR) - J(L, R). See `definition` for the same, slow and
+obvious.
 
 How it is found without joining whole tables again:
 
