@@ -1,1 +1,1 @@
-"""What a join means: numpy and Arrow only, no Spark and no SQL. Read `reference` first."""
+"""What a join means: numpy and Arrow only, no Spark and no SQL. Read `interval.definition` first."""

@@ -1,7 +1,7 @@
 """The interval join: two rows meet when their event times lie within constant bounds of each other.
 
 Definition. A left row l and a right row r are a pair of the result when their keys are equal (NULL never is), the time
-bounds hold, the rest of the condition is true, and neither was late. See `reference` for the same in slow and obvious
+bounds hold, the rest of the condition is true, and neither was late. See `definition` for the same in slow and obvious
 steps.
 
 A batch is one instant of a shard:
