@@ -64,6 +64,14 @@ SELECT STREAM o.id, d.customer FROM orders o ASOF JOIN deliveries d MATCH_CONDIT
 WITHIN 1 HOUR;
 """
 )
+COUNTED = (
+    ORDERS
+    + """
+CREATE TABLE cities (city STRING, PRIMARY KEY (city)) USING parquet OPTIONS (path '/data/cities');
+SELECT TABLE c.city AS city, count(*) AS n
+FROM customers c JOIN cities z ON c.city = z.city AND levenshtein(c.name, z.city) < 3 GROUP BY c.city;
+"""
+)
 CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id WITHIN 1 HOUR;"
 
 
@@ -112,6 +120,10 @@ SAME = {
     "the layout of a filter": (JOIN, {"<> 'test'": "<>   'test' -- not those"}),
     "names and order of a grouped result": (GROUPED, {
         r"o.city AS city, count\(\*\) AS n": "COUNT( * ) AS m, o.city AS town"}),
+    "the order of aggregates of one column": (
+        edited(GROUPED, {r"max\(o.ts\) AS latest": "max(o.ts) AS a, min(o.ts) AS b, max_by(o.id, o.ts) AS c"}),
+        {r"max\(o.ts\) AS a, min\(o.ts\) AS b, max_by\(o.id, o.ts\) AS c":
+            "max_by(o.id, o.ts) AS c, min(o.ts) AS b, max(o.ts) AS a"}),
     "names and order of a table's columns": (LATEST, {
         r"o.customer AS name, lower\(o.city\) AS place": "LOWER(o.city) AS town, o.customer AS who"}),
     "an alias in a lookup": (LOOKUP, {r"\bc\.": "people.", r"customers c\b": "customers people"}),
@@ -168,6 +180,12 @@ OTHER = {
         "the window of `o` was COUNT 10 PARTITION BY `o.id`, now it is COUNT 20 PARTITION BY `o.id`"),
     "an aggregate more": (
         GROUPED, {r"count\(\*\)": "count(*), sum(o.id)"}, "`sum(o.id)` was not aggregated, now it is"),
+    "a condition between two stages": (
+        COUNTED, {"< 3": "< 9"},
+        "the filter `(levenshtein(c.name,z.city)<3)` is now `(levenshtein(c.name,z.city)<9)`"),
+    "a column that is called like a field of an identity": (
+        edited(JOIN, {"items ARRAY": "kind STRING, items ARRAY"}), {"o.id, o.customer": "o.id, o.kind, o.customer"},
+        "`o.kind` was not read, now it is"),
     "how far a version may be": (
         ASOF, {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}, "the tolerance was 1 hour, now it is 2 hours"),
 }  # fmt: skip

@@ -75,9 +75,11 @@ class Change:
     @property
     def key(self) -> str:
         """The field that says how this is told: the innermost, or the one whose entries are named by users."""
+        inner = [str(part) for part in self.path[-2:]]
+        if inner[0] in ("columns", "options", "lags"):
+            return inner[0]
         if "windows" in self.path:
             return "windows"
-        inner = [str(part) for part in self.path[-2:]]
         return next((part for part in (*inner[-1:], *inner[:1]) if part in PHRASES), "")
 
     def after(self, field: str) -> Any:

@@ -200,7 +200,8 @@ class _Walk:
         identity = {"operator": operator.identity, "ports": told}
         shown = {**{c: name for one in inputs for c, name in one.columns.items()}, **names}
         plan = replace(join, ports=ports, operator=operator, identity=identity)
-        return _Fed(plan, {c: shown.get(c, c) for c in join.columns}, (f"stage {number}",))
+        fed = _Fed(plan, {}, (f"stage {number}",)).over(plan, shown, join.after)
+        return replace(fed, columns={c: shown.get(c, c) for c in join.columns})
 
 
 def _made(operator: Any, names: Mapping[str, str]) -> dict[str, str]:

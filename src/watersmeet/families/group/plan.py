@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
-from watersmeet.joins.group.aggregates import function_of, result_type
+from watersmeet.joins.group.aggregates import canonical, function_of, result_type
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
@@ -25,7 +25,7 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     group = query.group
     assert group is not None
     read = [*group.by]
-    for aggregate in group.aggregates:
+    for aggregate in sorted(group.aggregates, key=_place):
         read += [Output(name, arg) for name, arg in zip(_arguments(aggregate), aggregate.expr.args, strict=True)]
     marks: tuple[Watermark, ...] = ()
     if group.time is not None:
@@ -64,6 +64,12 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
 def _arguments(aggregate: Output) -> tuple[str, ...]:
     """What the arguments of an aggregate are called among the rows of its grouping."""
     return tuple(f"{aggregate.name}x{n}" for n in range(len(aggregate.expr.args)))
+
+
+def _place(aggregate: Output) -> tuple[object, ...]:
+    """Where its arguments stand among the rows, whatever the order of the result: a state outlives that."""
+    args = aggregate.expr.args
+    return len(args), canonical(aggregate.expr.text), [arg.sql() for arg in args]
 
 
 def _end(group: AnalyzedGroup) -> Expr:
