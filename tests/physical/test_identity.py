@@ -72,6 +72,10 @@ SELECT TABLE c.city AS city, count(*) AS n
 FROM customers c JOIN cities z ON c.city = z.city AND levenshtein(c.name, z.city) < 3 GROUP BY c.city;
 """
 )
+EVENTS = """
+CREATE STREAM events (k STRING) USING parquet OPTIONS (path '/data/events');
+SELECT TABLE k, count(*) AS n FROM events GROUP BY k;
+"""
 CLICKS = ORDERS + "SELECT STREAM o.id FROM orders o JOIN clicks k ON o.id = k.id WITHIN 1 HOUR;"
 
 
@@ -183,6 +187,8 @@ OTHER = {
     "a condition between two stages": (
         COUNTED, {"< 3": "< 9"},
         "the filter `(levenshtein(c.name,z.city)<3)` is now `(levenshtein(c.name,z.city)<9)`"),
+    "a stream that becomes a table": (
+        EVENTS, {"CREATE STREAM": "CREATE TABLE"}, "the kind of the source `events` was `stream`, now it is `table`"),
     "a column that is called like a field of an identity": (
         edited(JOIN, {"items ARRAY": "kind STRING, items ARRAY"}), {"o.id, o.customer": "o.id, o.kind, o.customer"},
         "`o.kind` was not read, now it is"),

@@ -160,6 +160,11 @@ def _of_stage(what: str) -> Phrase:
     return told
 
 
+def _kind(change: Change, was: Told, now: Told) -> str:
+    """Joins and sources have kinds."""
+    return (_of_stage("the join") if "stages" in change.path else _of_source("the kind"))(change, was, now)
+
+
 def _columns(what: str) -> Phrase:
     def told(change: Change, was: Told, now: Told) -> str:
         before, after = ([value] if isinstance(value, str) else value or [] for value in (change.was, change.now))
@@ -261,7 +266,7 @@ PHRASES: Mapping[str, Phrase] = {
     "key": _of_source("the primary key"),
     "stages": _count("joins"),
     "family": _of_stage("the join"),
-    "kind": _of_stage("the join"),
+    "kind": _kind,
     "bounds": _bounds,
     "windows": _window,
     "tolerance": _tolerance,
