@@ -100,3 +100,12 @@ def test_a_batch_reads_only_the_side_that_its_changes_meet() -> None:
     assert [name for name in store.changed if name.startswith("note/sums/")] == []
     assert len(step(join, store, 1, [(1, 1)])) == 1
     assert len([name for name in store.changed if name.startswith("note/sums/")]) == 1
+
+
+def test_rows_cancel_out_whatever_the_order_in_which_they_are_shown() -> None:
+    join, store = NestedJoin("left", Port(("l.a", "l.c")), Port(("r.b",)), LESS, max_rows=3), MemoryStore()
+    turned = replace(join, left=Port(("l.c", "l.a")))
+    assert turned.identity == join.identity
+    rows = {"l.a": [1, 2], "l.c": ["x", "y"]}
+    assert join.step(store, {0: pa.table({**rows, WEIGHT: [1, 1]})}, {}).report.state == (2, 0)
+    assert turned.step(store, {0: pa.table({**rows, WEIGHT: [-1, -1]})}, {}).report.state == (0, 0)

@@ -78,7 +78,9 @@ class NestedJoin(TableJoin):
         changes = [layout.nothing for layout in self.layouts]
         for port, table in arrivals.items():
             side = self.sides[port]
-            coded = table.append_column(CODE, pa.array(row_codes(table, side.upsert_key or stored(side))))
+            # In an order of their own, so that equal rows have equal codes whatever the order of the result is.
+            hashed = sorted(side.upsert_key or stored(side), key=self.canonical.canonical)
+            coded = table.append_column(CODE, pa.array(row_codes(table, hashed)))
             changes[port], dead = tables.arrived(port, coded)
             yield from tables.never_matched(port, dead)
         sums = [np.zeros(len(rows), np.int64) for rows in changes]
