@@ -27,7 +27,7 @@ from watersmeet.spark.run.owner import OWNER
 from watersmeet.spark.run.running import run_script
 
 HERE = Path(__file__).parent
-QUERIES = HERE / "queries.sql"
+QUERIES, REWORDED = HERE / "queries.sql", HERE / "reworded.sql"
 ROOT = "/kept-checkpoint"
 """Where the project was, as the archive has it; extraction puts the real place in."""
 
@@ -85,9 +85,9 @@ def add_rows(project: Path, part: int) -> None:
         (folder / f"{part}.json").write_text("\n".join(json.dumps(row) for row in rows))
 
 
-def run(project: Path, spark: SparkSession) -> None:
+def run(project: Path, spark: SparkSession, queries: Path = QUERIES) -> None:
     """Let all queries process what is there."""
-    script = resolve_paths(read_script(QUERIES.read_text(), "queries.sql"), project)
+    script = resolve_paths(read_script(queries.read_text(), queries.name), project)
     run_script(script, spark=spark, storage=project / "storage", trigger="available_now")
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint that was written by the first version of a format is continued by this one."""
+"""A checkpoint that was written by the first version of a format is continued by this one, however it is worded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import HERE, add_rows, extract, run, written
+from tests.checkpoints.kept import HERE, REWORDED, add_rows, extract, run, written
 
 pytestmark = pytest.mark.spark
 
@@ -18,6 +18,6 @@ def test_a_kept_checkpoint_of_every_family_is_continued(spark: SparkSession, arc
     project = extract(archive, tmp_path)
     before = written(project)
     add_rows(project, 1)
-    run(project, spark)
+    run(project, spark, REWORDED)
     found = {name: rows - before[name] for name, rows in written(project).items()}
     assert found == {name: Counter(rows) for name, rows in json.loads((project / "expected.json").read_text()).items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.joins.core.changes import POSITION, WEIGHT
-from watersmeet.joins.group.aggregates import canonical, function_of, result_type
+from watersmeet.joins.group.aggregates import function_of, result_type
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.leaves import lags_of
@@ -24,9 +24,8 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     """What is grouped by, the arguments of the aggregates, and the time; the result is shown as it is."""
     group = query.group
     assert group is not None
-    read = [*group.by]
-    for aggregate in sorted(group.aggregates, key=_place):
-        read += [Output(name, arg) for name, arg in zip(_arguments(aggregate), aggregate.expr.args, strict=True)]
+    arguments = {arg.sql(): arg for aggregate in group.aggregates for arg in aggregate.expr.args}
+    read = [*group.by, *(Output(name, arguments[sql]) for sql, name in _arguments(group).items())]
     marks: tuple[Watermark, ...] = ()
     if group.time is not None:
         read += [Output(TIME, leaf_column(group.time.alias, group.time.name)), Output(END, _end(group))]
@@ -43,8 +42,9 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     assert group is not None
     keys = tuple(f"{GROUP}.{by.name}" for by in group.by)
     is_table = view.source.kind == "table"
+    called = _arguments(group)
     aggregates = tuple(
-        Aggregate(a.expr.text, tuple(f"{GROUP}.{name}" for name in _arguments(a)), f"{GROUP}.{a.name}")
+        Aggregate(a.expr.text, tuple(f"{GROUP}.{called[arg.sql()]}" for arg in a.expr.args), f"{GROUP}.{a.name}")
         for a in group.aggregates
     )
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
@@ -61,15 +61,10 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     return JoinPlan((port,), operator, columns, (), _why(group), group, made=made, called="the groups of ")
 
 
-def _arguments(aggregate: Output) -> tuple[str, ...]:
-    """What the arguments of an aggregate are called among the rows of its grouping."""
-    return tuple(f"{aggregate.name}x{n}" for n in range(len(aggregate.expr.args)))
-
-
-def _place(aggregate: Output) -> tuple[object, ...]:
-    """Where its arguments stand among the rows, whatever the order of the result: a state outlives that."""
-    args = aggregate.expr.args
-    return len(args), canonical(aggregate.expr.text), [arg.sql() for arg in args]
+def _arguments(group: AnalyzedGroup) -> dict[str, str]:
+    """What the arguments of the aggregates are called among the rows of their grouping, by their SQL: each once."""
+    once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.args)
+    return {sql: f"x{n}" for n, sql in enumerate(once)}
 
 
 def _end(group: AnalyzedGroup) -> Expr:
