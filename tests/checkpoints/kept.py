@@ -1,7 +1,8 @@
 """Kept checkpoints: a project whose queries have every family, stopped after its first rows.
 
-An archive holds the project as it stood then: data, checkpoints, sinks, and what its second part must give. It was
-written by the version that had that format first, and is never written again: later versions must continue it.
+An archive holds the project as it stood then: queries, data, checkpoints, sinks, and what its second part must give.
+It was written by the version that had that format first, and is never written again: later versions must continue it,
+also in other words.
 
 Write the archive of a new format: ``python -m tests.checkpoints.kept tests/checkpoints/format-2.tar.gz``.
 """
@@ -131,6 +132,8 @@ def keep(archive: Path, spark: SparkSession) -> None:
         after = {name: rows - before.get(name, Counter()) for name, rows in written(project).items()}
         for path in kept.rglob("*"):
             _moved(path, str(project), ROOT)
+        for queries in (QUERIES, REWORDED):
+            shutil.copy(queries, kept)
         expected = {name: sorted(rows.elements()) for name, rows in after.items()}
         (kept / "expected.json").write_text(json.dumps(expected, indent=1))
         with tarfile.open(archive, "w:gz") as packed:

@@ -18,6 +18,6 @@ def test_a_kept_checkpoint_of_every_family_is_continued(spark: SparkSession, arc
     project = extract(archive, tmp_path)
     before = written(project)
     add_rows(project, 1)
-    run(project, spark, REWORDED)
+    run(project, spark, project / REWORDED.name)
     found = {name: rows - before[name] for name, rows in written(project).items()}
     assert found == {name: Counter(rows) for name, rows in json.loads((project / "expected.json").read_text()).items()}

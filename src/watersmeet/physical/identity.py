@@ -19,6 +19,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
 from watersmeet.joins.core.operator import Family, JoinOperator
+from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical.nodes import (
     JoinPlan,
     LateralPlan,
@@ -34,9 +35,6 @@ from watersmeet.physical.nodes import (
 )
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.schema import Type, parse_type
-
-FORMAT = 1
-"""The number of this form of an identity, and of the states that have it."""
 
 Data = Mapping[str, Any]
 """Named values that JSON can hold."""

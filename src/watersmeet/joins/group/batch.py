@@ -14,6 +14,7 @@ from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.group.aggregates import function_of
 from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers
 from watersmeet.joins.group.groups import END, counted, find, groups_of, is_gone
 from watersmeet.joins.group.values import plain, values
@@ -31,12 +32,14 @@ Accumulators = Sequence[Sequence[pa.Array]]
 class Folding:
     """The folds that aggregates need, each once: the first counts rows.
 
-    ``uses`` says for each aggregate which fold it takes its value from, ``types`` what the type of its first column is.
+    ``uses`` says for each aggregate which fold it takes its value from, ``types`` what the type of its first column is;
+    ``kept`` what the accumulators of each fold are called in a state.
     """
 
     folds: tuple[Fold, ...] = ()
     uses: tuple[int, ...] = ()
     types: tuple[pa.DataType | None, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @staticmethod
     def of(grouping: GroupBy, schema: pa.Schema) -> Folding:
@@ -44,19 +47,27 @@ class Folding:
         aggregates = grouping.aggregates
         types = tuple(schema.field(part.columns[0]).type if part.columns else None for part in aggregates)
         wanted = [fold_of(a.function, a.columns, type_) for a, type_ in zip(aggregates, types, strict=True)]
-        # In an order of their own, so that a state outlives the order and the names of what is shown.
+        # Under names of their own, so that a state outlives the order and the names of what is shown.
         names = grouping.canonical
-        told = {
-            fold: repr(fold_of(a.function, tuple(names.listed(a.columns)), type_))
-            for fold, a, type_ in zip(wanted, aggregates, types, strict=True)
+        told: dict[Fold, str] = {Count(()): "count()"}
+        told |= {
+            fold: f"{_kept_by(a.function)}({', '.join(names.listed(a.columns))})"
+            for fold, a in zip(wanted, aggregates, strict=True)
         }
-        folds = (Count(()), *sorted(told.keys() - {Count(())}, key=told.__getitem__))
-        return Folding(folds, tuple(folds.index(fold) for fold in wanted), types)
+        folds = tuple(told)
+        return Folding(folds, tuple(folds.index(fold) for fold in wanted), types, tuple(told.values()))
 
     @property
     def names(self) -> list[list[str]]:
         """The names of the accumulators, fold by fold."""
-        return [[f"#{number}.{place}" for place in range(fold.width)] for number, fold in enumerate(self.folds)]
+        kept = zip(self.folds, self.kept, strict=True)
+        return [[f"{name}#{place}" for place in range(fold.width)] for fold, name in kept]
+
+
+def _kept_by(function: str) -> str:
+    """What an aggregate shares its accumulators with: those of its fold, or only its own kind."""
+    found = function_of(function)
+    return found.name if found.fold in ("count", "bits") else found.fold
 
 
 @dataclass(frozen=True)

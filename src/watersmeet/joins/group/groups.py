@@ -21,7 +21,7 @@ from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout, Rows, as_int64, together
 from watersmeet.joins.state.spine import Spine, State
 
-CODE, END, COUNT = "#code", "#end", "#0.0"
+CODE, END, COUNT = "#code", "#end", "count()#0"
 """What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if
 it has one, and how many rows it has."""
 

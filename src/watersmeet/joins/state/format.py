@@ -29,6 +29,7 @@ from watersmeet.joins.core.operator import Marks, StepError
 from watersmeet.joins.state.layout import Layout, NoteKind, Rows, Values
 
 FORMAT = 1
+"""The number of the form of states and of the identities that they belong to."""
 DIRECTORY = "directory"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 from watersmeet.formats import source_format
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
+from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -39,7 +40,7 @@ from watersmeet.physical import (
     leaf_plans,
 )
 from watersmeet.physical.columnar import is_columnar
-from watersmeet.physical.identity import FORMAT, digest, stage_digest
+from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.compile.frames import (

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical.difference import Told, difference
-from watersmeet.physical.identity import FORMAT, canonical_json, digest
+from watersmeet.physical.identity import canonical_json, digest
 from watersmeet.version import __version__
 
 OWNER = "watersmeet.json"
