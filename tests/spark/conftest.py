@@ -1,4 +1,4 @@
-"""A Postgres of its own for the tests of sinks."""
+"""What only some tests on Spark need: a Postgres, and files as Spark itself writes them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from pyspark.sql import SparkSession
+from tests.conftest import FILES_IN_PROCESS
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +27,15 @@ def postgres() -> Iterator[str]:
             yield server.get_uri()
         finally:
             server.cleanup()
+
+
+@pytest.fixture
+def replaced_files(spark: SparkSession) -> Iterator[None]:
+    """Checkpoints as Spark writes them by itself: what a repeated batch writes takes the place of what was there.
+
+    The quicker way of the other tests leaves a file of a failed batch where it is.
+    """
+    (name,) = FILES_IN_PROCESS
+    spark.conf.unset(name)
+    yield
+    spark.conf.set(name, FILES_IN_PROCESS[name])
