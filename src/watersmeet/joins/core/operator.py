@@ -137,6 +137,11 @@ class JoinOperator(Protocol):
     """What the family is called in metrics, and in the identity of a state."""
 
     @property
+    def names(self) -> tuple[tuple[str, str], ...]:
+        """The canonical names of its columns, under which a state keeps them."""
+        ...
+
+    @property
     def sides(self) -> tuple[Port, ...]:
         """How the rows of each port arrive."""
         ...

@@ -164,8 +164,11 @@ class Compiler:
                 joins = self.meet(plan)
                 return self.passed_on(joins[-1], joins)
 
-    def prepared(self, port: PortPlan, frame: DataFrame) -> DataFrame:
-        """The columns that go through the exchange. For rows that are not kept nothing is computed but their times."""
+    def prepared(self, port: PortPlan, frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+        """The columns that go through the exchange, whose canonical ``names`` are known.
+
+        For rows that are not kept nothing is computed but their times.
+        """
         kept = KEEP in frame.columns
         times = {lag.column for lag in port.lags}
         columns = [F.col(quote(c)) if c in times else _if_kept(quote(c), c, kept) for c in port.columns]
@@ -176,7 +179,9 @@ class Compiler:
         columns += [F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART) if name in frame.columns]
         frame = frame.select(*columns)
         if port.route == "spread":
-            hashed = [F.col(quote(f.name)) for f in frame.schema if f.name in port.columns and _is_hashable(f.dataType)]
+            # Equal rows go the same way: whether they come or go, and however their columns are ordered.
+            ours = [f.name for f in frame.schema if f.name in port.columns and _is_hashable(f.dataType)]
+            hashed = [F.col(quote(c)) for c in sorted(ours, key=lambda c: names.get(c, c)) if c != WEIGHT]
             frame = frame.withColumn(SHARD, F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint"))
         if port.hashed:
             frame = frame.withColumn(str(port.code), F.xxhash64(*(F.col(quote(k)) for k in port.hashed)))
@@ -188,7 +193,8 @@ class Compiler:
         """Pack the inputs, shuffle them by shard and let the operator run: the joins below, and this one."""
         fed = [self.feeding(port.input) for port in plan.ports]
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
-        frames = [self.prepared(port, one.frame) for port, one in zip(plan.ports, fed, strict=True)]
+        names = dict(plan.operator.names)
+        frames = [self.prepared(port, one.frame, names) for port, one in zip(plan.ports, fed, strict=True)]
         packed = [self.packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
         streaming = any(frame.isStreaming for frame in frames)
         packed += self.moved(plan, shards, streaming=streaming)
