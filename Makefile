@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-rest check check-types check-tests bench cases soak lock clean
+.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases soak lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,18 +27,23 @@ $(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt py
 demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
 	$(BIN)/watersmeet demo
 
-# Two processes: on two cores the tests without a JVM fit into what those on Spark leave idle.
+# Three processes: what waits in one of them leaves the two cores to the others. Two of them tell what they found at the
+# end, so that their lines do not mix.
 test: install ## all tests, with Spark
-	@$(MAKE) --no-print-directory -j2 test-spark test-rest; status=$$?; cat $(REST); exit $$status
+	@mkdir -p $(TOLD)
+	@$(MAKE) --no-print-directory -j3 test-spark test-more test-rest; status=$$?; cat $(TOLD)/*.txt; exit $$status
 
-REST := .pytest_cache/rest.txt
+TOLD := .pytest_cache/told
+FIRST := tests/spark/test_[a-c]*.py
 
 test-spark:
-	$(BIN)/python -m pytest -m spark
+	$(BIN)/python -m pytest -m spark --ignore-glob='$(CURDIR)/$(FIRST)'
+
+test-more:
+	@$(BIN)/python -m pytest -q -m spark $(FIRST) >$(TOLD)/more.txt 2>&1
 
 test-rest:
-	@mkdir -p $(dir $(REST))
-	@$(BIN)/python -m pytest -q -m "not spark" >$(REST) 2>&1
+	@$(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
