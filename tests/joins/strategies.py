@@ -15,9 +15,10 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import Bound, IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoin
 
 Row = dict[str, Any]
 

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.joins.asof import versions as asof_versions
-from watersmeet.joins.asof.definition import AsofReference, AsofStep
+from watersmeet.joins.asof.definition import AsofReference
 from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.rowwise import Step
 from watersmeet.joins.state import timeline
 from watersmeet.joins.state.budget import Budget
 from watersmeet.testing import MemoryStore
@@ -86,7 +87,7 @@ def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [one for each in tables for one in zip(*(column.to_pylist() for column in each.columns), strict=True)]
 
 
-def expect_same(join: AsofJoin, emission: Emission, step: AsofStep) -> None:
+def expect_same(join: AsofJoin, emission: Emission, step: Step) -> None:
     for one in emission.rows:
         assert one.column_names == [*join.left.columns, *join.right.columns, *join.extra]
     assert Counter(tuples(emission.rows)) == Counter(step.rows)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import Bound, IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.joins.state import cache as caches
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore

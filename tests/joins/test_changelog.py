@@ -23,7 +23,7 @@ from watersmeet.joins.changelog.definition import Reference, frozen
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, WEIGHT
-from watersmeet.joins.core.operator import JoinOperator, Piecewise, StateOverflowError
+from watersmeet.joins.core.operator import StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.testing import MemoryStore
 
@@ -150,8 +150,7 @@ def weights(join: TableJoin, store: MemoryStore, port: int, rows: list[tuple[int
 
 def test_it_is_a_join_operator_that_hands_out_pieces() -> None:
     join = ChangelogJoin("inner", side("l"), side("r"))
-    operator: JoinOperator = join
-    assert isinstance(operator, Piecewise) and not join.may_split
+    assert not join.may_split
     assert join.extra == (WEIGHT,) and join.shown == (("l.k", "l.v"), ("r.k", "r.v"))
     assert (
         join.identity == replace(join, budget=TINY).limited(5, "fail").identity != replace(join, kind="left").identity

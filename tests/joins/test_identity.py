@@ -9,9 +9,10 @@ import pytest
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.core.identity import Names
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.joins.interval.operator import Bound, IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoin
 
 
 def interval(left: str, right: str, shown: str = "kv") -> IntervalJoin:

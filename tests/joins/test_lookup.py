@@ -16,8 +16,9 @@ from tests.joins.strategies import conditions
 
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.rowwise import Step
 from watersmeet.joins.lookup import batch as lookup_batch
-from watersmeet.joins.lookup.definition import LookupReference, LookupStep
+from watersmeet.joins.lookup.definition import LookupReference
 from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.joins.state.budget import Budget
 from watersmeet.testing.store import MemoryStore
@@ -88,7 +89,7 @@ def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [one for each in tables for one in zip(*(column.to_pylist() for column in each.columns), strict=True)]
 
 
-def expect_same(join: LookupJoin, emission: Emission, step: LookupStep, batch: Batch) -> None:
+def expect_same(join: LookupJoin, emission: Emission, step: Step, batch: Batch) -> None:
     for each in emission.rows:
         assert each.column_names == [*join.left.columns, *join.right.columns]
         assert each.num_rows
@@ -96,7 +97,7 @@ def expect_same(join: LookupJoin, emission: Emission, step: LookupStep, batch: B
     report, port = emission.report, join.stream_port
     assert report.rows == tuple(len(rows) for _, rows in sorted(batch.rows(join).items()))
     assert (report.matched, sum(report.padded)) == (step.matched, len(step.rows) - step.matched)
-    assert (report.state[port], report.dropped[port]) == (step.state[port], step.dropped)
+    assert (report.state[port], report.dropped[port]) == (step.state[port], step.dropped[port])
     assert dict(report.watermarks) == step.watermarks
 
 

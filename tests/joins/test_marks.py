@@ -6,10 +6,10 @@ from itertools import permutations
 
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import hear
+from watersmeet.joins.core.marks import Bound, hear
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import Bound, IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
 from watersmeet.testing import MemoryStore

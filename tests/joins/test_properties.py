@@ -13,7 +13,8 @@ from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
 from watersmeet.joins.core.operator import Emission
-from watersmeet.joins.interval.definition import Reference, Step, all_pairs, multiset, side_of
+from watersmeet.joins.core.rowwise import Step
+from watersmeet.joins.interval.definition import Reference, all_pairs, multiset
 from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
@@ -42,7 +43,7 @@ def expect_same(join: IntervalJoin, emission: Emission, step: Step) -> None:
         assert table.column_names == [*join.left.columns, *join.right.columns]
     assert emitted(emission) == multiset(step.rows)
     late = Counter((port, row[:-2]) for port, table in emission.late for row in tuples(table))
-    assert late == Counter((port, tuple(row[c] for c in side_of(join, port).late)) for port, row in step.late)
+    assert late == Counter((port, tuple(row[c] for c in join.sides[port].late)) for port, row in step.late)
     report = emission.report
     assert report.state == step.state
     assert dict(report.watermarks) == step.watermarks

@@ -14,11 +14,12 @@ from tests.examples import examples
 
 from watersmeet.joins.core import condition as vectorised
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import compare, evaluate, event_time
 from watersmeet.joins.interval.definition import Reference
-from watersmeet.joins.interval.operator import Bound, IntervalJoin
+from watersmeet.joins.interval.operator import IntervalJoin
 
 NAN = float("nan")
 

@@ -18,9 +18,10 @@ from tests.examples import examples
 
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.rowwise import Step
 from watersmeet.joins.state import timeline
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.sync.definition import SyncReference, SyncStep
+from watersmeet.joins.sync.definition import SyncReference
 from watersmeet.joins.sync.operator import DisorderError, SyncJoin
 from watersmeet.testing import MemoryStore
 
@@ -69,7 +70,7 @@ def tuples(tables: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
     return [row for one in tables for row in zip(*(column.to_pylist() for column in one.columns), strict=True)]
 
 
-def expect_same(join: SyncJoin, emission: Emission, step: SyncStep) -> None:
+def expect_same(join: SyncJoin, emission: Emission, step: Step) -> None:
     for one in emission.rows:
         assert one.column_names == [name for port in join.ports for name in port.columns]
     assert Counter(tuples(emission.rows)) == Counter(step.rows)

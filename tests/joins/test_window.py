@@ -13,16 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.joins.core import rowwise
 from watersmeet.joins.core.operator import NOW, RUN, Marks, Report
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.window.definition import WindowReference, WindowStep
+from watersmeet.joins.window.definition import WindowReference
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
 from watersmeet.joins.window.lives import first_above
 from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
 from watersmeet.testing.store import MemoryStore
 
 Rows = list[tuple[Any, ...]]
-Step = Callable[..., tuple[Rows, dict[int, Rows], WindowStep | Report]]
+Step = Callable[..., tuple[Rows, dict[int, Rows], rowwise.Step | Report]]
 
 SECOND = 1_000_000
 COUNT = {n: WindowSpec("count", n) for n in range(6)}

@@ -16,9 +16,10 @@ from tests.joins.test_properties import forget_decoded_runs
 from tests.joins.window_strategies import Batch, cut, histories, joins, sequences, with_partitions_by_key
 
 from watersmeet.joins.core.operator import Emission, StateOverflowError
+from watersmeet.joins.core.rowwise import Step
 from watersmeet.joins.window import batch as window_batch
 from watersmeet.joins.window import meet as window_meet
-from watersmeet.joins.window.definition import WindowReference, WindowStep
+from watersmeet.joins.window.definition import WindowReference
 from watersmeet.joins.window.operator import WindowJoin
 from watersmeet.testing.store import MemoryStore
 
@@ -56,7 +57,7 @@ def by_port(rows: list[tuple[int, tuple[Any, ...]]]) -> dict[int, list[tuple[Any
     return {port: [row for p, row in rows if p == port] for port in (0, 1)}
 
 
-def expect_same(join: WindowJoin, emission: Emission, step: WindowStep, batch: Batch) -> None:
+def expect_same(join: WindowJoin, emission: Emission, step: Step, batch: Batch) -> None:
     for table in emission.rows:
         assert table.column_names == [*join.left.columns, *join.right.columns, *join.extra]
         assert table.num_rows

@@ -8,12 +8,12 @@ import pytest
 from watersmeet.families import OPERATORS
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.core.condition import columns_of
 from watersmeet.joins.core.operator import LOADED
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
-from watersmeet.physical.ports import mentioned
 from watersmeet.plan.nullability import nullable
 from watersmeet.queries import analyze, read_script
 from watersmeet.testing.cells import CHANGE
@@ -55,9 +55,9 @@ def test_an_equality_between_the_tables_makes_a_merge_join(on: str, keys: int, r
     assert isinstance(operator, ChangelogJoin)
     assert (len(operator.left.keys), len(operator.right.keys)) == (keys, keys)
     # What the condition computes of one side is a column of that side with a name of its own.
-    found = {name for name in mentioned(operator.condition) if not name.startswith("#")}
-    assert found <= residual
     assert bool(residual) == (operator.condition is not None)
+    read = columns_of(operator.condition) if operator.condition is not None else frozenset[str]()
+    assert {name for name in read if not name.startswith("#")} <= residual
 
 
 def test_a_condition_of_one_side_is_part_of_the_match() -> None:

@@ -1,36 +1,34 @@
 """Expressions across the sides as conditions of the kernel.
 
 Whatever is over one side (a column, a function call, a constant) becomes an operand: a column as it is, anything else
-a column that
-Spark computes before the exchange. Comparisons, arithmetic and boolean logic between operands are left to the kernel.
+a column that Spark computes before the exchange. Comparisons, arithmetic and boolean logic between operands are left to
+the kernel.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import reduce
 from typing import cast
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, Operator
 from watersmeet.physical.nodes import Computed
 from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr
+from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, Op
 
 LOGIC = frozenset({"and", "or", "not", "is_null", "negate"})
 
 
 def plain_condition(expr: Expr) -> Condition | None:
     """An expression of columns, literals, comparisons, arithmetic and logic as a condition; None if it needs Spark."""
-    if expr.op == "literal":
-        return Constant(expr.value)
-    if expr.op == "interval":
-        return Constant(timedelta(microseconds=cast("int", expr.value)))
+    if expr.op in ("literal", "interval"):
+        return _constant(expr)
     if expr.op == "column":
         return None if expr.refs[0].path else Column(expr.refs[0].column)
     if expr.op in ("other", "cast", "call", "aggregate"):
         return None
-    args = [plain_condition(arg) for arg in expr.args]
-    return _folded(expr.op, [arg for arg in args if arg is not None], len(args))
+    return _folded(expr.op, [plain_condition(arg) for arg in expr.args])
 
 
 @dataclass
@@ -44,10 +42,8 @@ class Operands:
 
     def condition(self, expr: Expr) -> Condition | None:
         """The expression as a condition; None if something across the sides is beyond the kernel."""
-        if expr.op == "literal":
-            return Constant(expr.value)
-        if expr.op == "interval":
-            return Constant(timedelta(microseconds=cast("int", expr.value)))
+        if expr.op in ("literal", "interval"):
+            return _constant(expr)
         for port, side in enumerate(self.sides):
             if expr.sources <= side:
                 return self.operand(port, expr)
@@ -55,8 +51,7 @@ class Operands:
             return self._comparison(expr)
         if expr.op not in LOGIC and expr.op not in ARITHMETIC:
             return None
-        args = [self.condition(arg) for arg in expr.args]
-        return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+        return _folded(expr.op, [self.condition(arg) for arg in expr.args])
 
     def operand(self, port: int, expr: Expr, template: str = "{}") -> Column:
         """The column that holds an expression over one side, as the template wraps it."""
@@ -79,8 +74,7 @@ class Operands:
             for arg in expr.args
         ]
         if None in owners:
-            args = [self.condition(arg) for arg in expr.args]
-            return _folded(cast("Operator", expr.op), [arg for arg in args if arg is not None], len(args))
+            return _folded(expr.op, [self.condition(arg) for arg in expr.args])
         templates = self.comparable(expr.args[0], expr.args[1])
         operands = tuple(self.operand(cast("int", owners[i]), expr.args[i], templates[i]) for i in (0, 1))
         return Apply(cast("Operator", expr.op), operands)
@@ -97,13 +91,15 @@ class Operands:
         return (wrap if types[0] == common else cast_, wrap if types[1] == common else cast_)
 
 
-def _folded(operator: Operator, args: list[Condition], expected: int) -> Condition | None:
+def _constant(expr: Expr) -> Constant:
+    return Constant(timedelta(microseconds=cast("int", expr.value)) if expr.op == "interval" else expr.value)
+
+
+def _folded(op: Op, args: list[Condition | None]) -> Condition | None:
     """The operator over its arguments, two at a time; None if one of them is missing."""
-    if len(args) < expected:
+    known, operator = [arg for arg in args if arg is not None], cast("Operator", op)
+    if len(known) < len(args):
         return None
-    if expected == 1:
-        return Apply(operator, (args[0],))
-    result = Apply(operator, tuple(args[:2]))
-    for arg in args[2:]:
-        result = Apply(operator, (result, arg))
-    return result
+    if len(known) == 1:
+        return Apply(operator, (known[0],))
+    return reduce(lambda one, other: Apply(operator, (one, other)), known)

@@ -129,10 +129,15 @@ def _count(what: str) -> Phrase:
     return told
 
 
-def _of_source(what: str) -> Phrase:
+def _was(what: str, of_source: str = "") -> Phrase:
+    """What something of a join, or of a source, was and is."""
+
     def told(change: Change, was: Told, now: Told) -> str:
-        number = int(change.after("sources"))
-        return f"{what} of the source `{now.source(number)}` was {_value(change.was)}, now it is {_value(change.now)}"
+        if "sources" in change.path:
+            whose, name = f"the source `{now.source(int(change.after('sources')))}`", of_source or what
+        else:
+            whose, name = now.sides(int(change.after("stages"))), what
+        return f"{name} of {whose} was {_value(change.was)}, now it is {_value(change.now)}"
 
     return told
 
@@ -144,25 +149,11 @@ def _read(change: Change, was: Told, now: Told) -> str:
 
 def _option(change: Change, was: Told, now: Told) -> str:
     name, source = str(change.path[-1]), now.source(int(change.after("sources")))
-    before = "no" if change.was is None else ""
-    if change.was is None or change.now is None:
-        given = change.now if change.was is None else change.was
-        verb = "is given now and was not" if before else "was given and is not now"
-        return f"the option `{name}` of the source `{source}` {verb} ({_value(given)})"
+    if change.was is None:
+        return f"the option `{name}` of the source `{source}` is given now and was not ({_value(change.now)})"
+    if change.now is None:
+        return f"the option `{name}` of the source `{source}` was given and is not now ({_value(change.was)})"
     return f"the source `{source}` read `{name}` {_value(change.was)}, now it reads {_value(change.now)}"
-
-
-def _of_stage(what: str) -> Phrase:
-    def told(change: Change, was: Told, now: Told) -> str:
-        sides = now.sides(int(change.after("stages")))
-        return f"{what} of {sides} was {_value(change.was)}, now it is {_value(change.now)}"
-
-    return told
-
-
-def _kind(change: Change, was: Told, now: Told) -> str:
-    """Joins and sources have kinds."""
-    return (_of_stage("the join") if "stages" in change.path else _of_source("the kind"))(change, was, now)
 
 
 def _columns(what: str) -> Phrase:
@@ -186,18 +177,18 @@ def _bounds(change: Change, was: Told, now: Told) -> str:
 def _lag(change: Change, was: Told, now: Told) -> str:
     column = str(change.path[-1])
     before, after = was.amount(change.was, column), now.amount(change.now, column)
-    return f"the lag of the watermark of {now.name(column)} was {before}, now it is {after}"
+    what = "tolerance" if column == "tolerance" else f"lag of the watermark of {now.name(column)}"
+    return f"the {what} was {before}, now it is {after}"
 
 
-def _tolerance(change: Change, was: Told, now: Told) -> str:
-    column = str(change.path[-1])
-    return f"the tolerance was {was.amount(change.was, column)}, now it is {now.amount(change.now, column)}"
+def _gone_and_new(change: Change) -> tuple[list[Any], list[Any]]:
+    before, after = list[Any](change.was or ()), list[Any](change.now or ())
+    return [part for part in before if part not in after], [part for part in after if part not in before]
 
 
 def _parts(what: str) -> Phrase:
     def told(change: Change, was: Told, now: Told) -> str:
-        gone = [part for part in change.was or () if part not in (change.now or ())]
-        new = [part for part in change.now or () if part not in (change.was or ())]
+        gone, new = _gone_and_new(change)
         if gone and new:
             return f"the {what} {was.name(gone[0])} is now {now.name(new[0])}"
         return f"the {what} {was.name(gone[0])} is gone" if gone else f"the {what} {now.names(new[:1])} is new"
@@ -206,8 +197,7 @@ def _parts(what: str) -> Phrase:
 
 
 def _stored(change: Change, was: Told, now: Told) -> str:
-    gone = [name for name in change.was or () if name not in (change.now or ())]
-    new = [name for name in change.now or () if name not in (change.was or ())]
+    gone, new = _gone_and_new(change)
     if new:
         return f"of each row {now.names(new)} would be kept, which the state does not have"
     return f"of each row {was.names(gone)} is kept, which nothing asks for any more"
@@ -223,8 +213,7 @@ def _type(change: Change, was: Told, now: Told) -> str:
 
 
 def _aggregates(change: Change, was: Told, now: Told) -> str:
-    before, after = ([tuple(part) for part in parts] for parts in (change.was, change.now))
-    new, gone = ([part for part in one if part not in other] for one, other in ((after, before), (before, after)))
+    gone, new = _gone_and_new(change)
     told = now if new else was
     function, *columns = (new or gone)[0]
     name = f"{function}({', '.join(told.name(column)[1:-1] for column in columns)})"
@@ -261,16 +250,16 @@ PHRASES: Mapping[str, Phrase] = {
     "sources": _count("sources"),
     "source": _read,
     "options": _option,
-    "format": _of_source("the format"),
-    "feed": _of_source("the change feed"),
-    "key": _of_source("the primary key"),
+    "format": _was("the format"),
+    "feed": _was("the change feed"),
+    "key": _was("the primary key"),
     "stages": _count("joins"),
-    "family": _of_stage("the join"),
-    "kind": _kind,
+    "family": _was("the join"),
+    "kind": _was("the join", of_source="the kind"),
     "bounds": _bounds,
     "windows": _window,
-    "tolerance": _tolerance,
-    "direction": _of_stage("the direction of the join"),
+    "tolerance": _lag,
+    "direction": _was("the direction of the join"),
     "keys": _columns("key"),
     "lags": _lag,
     "filters": _parts("filter"),

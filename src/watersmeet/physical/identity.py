@@ -18,7 +18,6 @@ from typing import Any, cast
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
-from watersmeet.joins.core.operator import Family, JoinOperator
 from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -72,7 +71,7 @@ def words_of(plan: QueryPlan) -> dict[str, dict[str, str]]:
 
 def stage_digest(stage: JoinPlan, types: Mapping[str, str], shards: int) -> str:
     """What the state of a stage must have been written by, in few letters; ``types`` are those of its columns."""
-    names: dict[str, str] = dict(cast("Family", stage.operator).names)
+    names: dict[str, str] = dict(stage.operator.names)
     said = _texts(stage.identity)
     kept = {names.get(column, column): type_ for column, type_ in types.items() if names.get(column, column) in said}
     return digest({"stage": stage.identity, "types": kept, "shards": shards})
@@ -192,7 +191,7 @@ class _Walk:
             carried |= {c.name: _templated(c.expr, c.template, one.columns) for c in port.computed}
         carried |= _made(join.operator, carried)
         names = _distinct(carried)
-        operator = cast("JoinOperator", replace(cast("Any", join.operator), names=tuple(names.items())))
+        operator = replace(join.operator, names=tuple(names.items()))
         number, self.stages = self.stages, self.stages + 1
         told = [_port(port, one, names) for port, one in zip(ports, inputs, strict=True)]
         identity = {"operator": operator.identity, "ports": told}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from watersmeet.catalog import Field, Source
+from watersmeet.catalog import Source, Watermark
 from watersmeet.physical.nodes import (
     Changes,
     JoinPlan,
@@ -132,26 +132,24 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
 
 def _union_idle(union: AnalyzedUnion) -> Iterator[tuple[str, int]]:
     """How long the union's own times may be silent, and those of every side."""
-    for watermark in union.source.watermarks:
-        column = f"{union.alias}.{watermark.column}"
-        if watermark.idle is not None:
-            yield column, watermark.idle
-        position = union.source.fields.index(_field(union.source, watermark.column))
-        for number, side in enumerate(union.sides):
-            inner = f"{side.alias}.{side.source.fields[position].name}"
-            yield from ((f"{column}#{number}", idle) for mark, idle in idle_of(side) if mark == inner)
+    yield from _own_idle(union)
+    for column, number, side, inner in _sides(union):
+        yield from ((f"{column}#{number}", idle) for mark, idle in idle_of(side) if mark == inner)
 
 
 def _union_lags(union: AnalyzedUnion) -> Iterator[Lag]:
     """The lags of every side under marks of its own."""
-    for watermark in union.source.watermarks:
-        position = union.source.fields.index(_field(union.source, watermark.column))
-        column = f"{union.alias}.{watermark.column}"
+    for column, number, side, inner in _sides(union):
+        for lag in lags_of(side):
+            if lag.column == inner:
+                yield Lag(column, lag.lag, f"{column}#{number}", number, lag.source)
+
+
+def _sides(union: AnalyzedUnion) -> Iterator[tuple[str, int, AnalyzedLeaf, str]]:
+    """Each time of a union with each of its sides: its number, the side, and what the time is called there."""
+    for column, position in _times(union):
         for number, side in enumerate(union.sides):
-            inner = f"{side.alias}.{side.source.fields[position].name}"
-            for lag in lags_of(side):
-                if lag.column == inner:
-                    yield Lag(column, lag.lag, f"{column}#{number}", number, lag.source)
+            yield column, number, side, f"{side.alias}.{side.source.fields[position].name}"
 
 
 def _view_lags(view: AnalyzedView) -> Iterator[Lag]:
@@ -166,39 +164,35 @@ def _view_lags(view: AnalyzedView) -> Iterator[Lag]:
 
 
 def _scan_lags(scan: AnalyzedScan) -> Iterator[Lag]:
-    columns = [(f"{scan.alias}.{w.column}", w.lag.value) for w in scan.source.watermarks]
     if not scan.parts:
+        columns = ((f"{scan.alias}.{mark.column}", mark.lag.value) for mark in scan.source.watermarks)
         yield from (Lag(column, lag, column) for column, lag in columns)
-        return
-    positions = _positions(scan)
-    for number, part in enumerate(scan.parts):
-        for (column, _), position in zip(columns, positions, strict=True):
-            yield Lag(column, _part_lag(part, position), f"{column}#{number}", number)
+    for column, number, mark in _part_marks(scan):
+        yield Lag(column, mark.lag.value, f"{column}#{number}", number)
 
 
 def _scan_idle(scan: AnalyzedScan) -> Iterator[tuple[str, int]]:
-    for watermark in scan.source.watermarks:
-        if watermark.idle is not None:
-            yield f"{scan.alias}.{watermark.column}", watermark.idle
-    names = [watermark.column for watermark in scan.source.watermarks]
+    yield from _own_idle(scan)
+    parts = ((f"{column}#{number}", mark.idle) for column, number, mark in _part_marks(scan))
+    yield from ((mark, idle) for mark, idle in parts if idle is not None)
+
+
+def _own_idle(leaf: AnalyzedLeaf) -> Iterator[tuple[str, int]]:
+    for mark in leaf.source.watermarks:
+        if mark.idle is not None:
+            yield f"{leaf.alias}.{mark.column}", mark.idle
+
+
+def _part_marks(scan: AnalyzedScan) -> Iterator[tuple[str, int, Watermark]]:
+    """Of each part of a union and each time of it: the column, the number of the part, and what it declares."""
     for number, part in enumerate(scan.parts):
-        for name, position in zip(names, _positions(scan), strict=True):
-            watermark = part.watermark(part.fields[position].name)
-            if watermark is not None and watermark.idle is not None:
-                yield f"{scan.alias}.{name}#{number}", watermark.idle
+        for column, position in _times(scan):
+            mark = part.watermark(part.fields[position].name)
+            assert mark is not None, "the analysis has checked that all parts of a union have it"
+            yield column, number, mark
 
 
-def _positions(scan: AnalyzedScan) -> list[int]:
-    return [scan.source.fields.index(_field(scan.source, mark.column)) for mark in scan.source.watermarks]
-
-
-def _field(source: Source, name: str) -> Field:
-    field = source.field(name)
-    assert field is not None, "the analysis has checked the columns of watermarks"
-    return field
-
-
-def _part_lag(part: Source, position: int) -> int:
-    watermark = part.watermark(part.fields[position].name)
-    assert watermark is not None, "the analysis has checked that all parts of a union have it"
-    return watermark.lag.value
+def _times(leaf: AnalyzedLeaf) -> list[tuple[str, int]]:
+    """The times of a leaf, and the position that each has among its fields."""
+    names = [field.name.lower() for field in leaf.source.fields]
+    return [(f"{leaf.alias}.{m.column}", names.index(m.column.lower())) for m in leaf.source.watermarks]

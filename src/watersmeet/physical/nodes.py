@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from watersmeet.catalog import Source
-from watersmeet.joins.core.operator import JoinOperator
+from watersmeet.joins.core.operator import Family
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedScan, Output, Padding
 
@@ -214,7 +214,7 @@ class JoinPlan:
     """
 
     ports: tuple[PortPlan, ...]
-    operator: JoinOperator
+    operator: Family
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
-from watersmeet.joins.core.condition import Apply, Column, Condition
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
+from watersmeet.joins.core.condition import Apply, Condition, columns_of
 from watersmeet.joins.core.port import Port
 from watersmeet.physical.condition import Operands
+from watersmeet.physical.family import Travel
 from watersmeet.physical.nodes import Lag, PortInput, PortPlan, Route
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr, column
-from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJoin, Padding
 from watersmeet.type_names import EXACT
 
 CODE, DEAD = "#code", "#dead"
@@ -56,27 +59,6 @@ class Keys:
         return "sharded by a hash of the keys; candidates are compared in full"
 
 
-def all_of(conditions: Iterable[Condition]) -> Condition | None:
-    """All conditions together; None if there are none."""
-    result: Condition | None = None
-    for condition in conditions:
-        result = condition if result is None else Apply("and", (result, condition))
-    return result
-
-
-def mentioned(condition: Condition | None) -> frozenset[str]:
-    """The columns that a condition reads.
-
-    >>> sorted(mentioned(Apply("<", (Column("l.a"), Apply("negate", (Column("r.b"),))))))
-    ['l.a', 'r.b']
-    """
-    if isinstance(condition, Column):
-        return frozenset({condition.name})
-    if isinstance(condition, Apply):
-        return frozenset(name for arg in condition.args for name in mentioned(arg))
-    return frozenset()
-
-
 @dataclass(frozen=True)
 class On:
     """The condition of a join over columns: its keys, what the kernel evaluates besides, and what is left to Spark."""
@@ -99,7 +81,8 @@ class On:
         keys = Keys.of(join.keys, operands)
         more = [*further(operands)]
         parts = [(part, operands.condition(part)) for part in join.residual]
-        condition = all_of([*more, *(condition for _, condition in parts if condition is not None)])
+        known = [*more, *(condition for _, condition in parts if condition is not None)]
+        condition = reduce(lambda one, other: Apply("and", (one, other)), known) if known else None
         return On(join, operands, keys, condition, tuple(part for part, condition in parts if condition is None))
 
     def shown(self, given: PortInput) -> tuple[str, ...]:
@@ -118,7 +101,8 @@ class On:
 
     def port(self, given: PortInput, port: int, way: PortPlan) -> Port:
         """How the kernel finds the rows of a side that came that way."""
-        read = tuple(name for name in way.names if name in mentioned(self.condition))
+        mentioned = frozenset[str]() if self.condition is None else columns_of(self.condition)
+        read = tuple(name for name in way.names if name in mentioned)
         return Port(
             self.shown(given), given.times, self.keys.names(port), way.code, self.keys.exact, way.dead, read, given.late
         )
@@ -127,6 +111,29 @@ class On:
         """What Spark does behind the join, in words."""
         line = f"Spark filters the {what} by the conditions that only Spark can evaluate"
         return (line,) if self.after else ()
+
+
+def changes_travel(join: ConditionalJoin, port: int) -> Travel:
+    """How the changes of a side reach a join that can follow upserts by itself.
+
+    The old and the new row of a primary key must meet in one shard, so the keys of the join must follow from it.
+    """
+    side = join.inputs[port]
+    key = {name.lower() for name in side.source.primary_key} if isinstance(side, AnalyzedScan) else set[str]()
+    named = [ref.name.lower() for pair in join.keys for ref in pair[port].references]
+    return "upserts" if join.keys and key and key.issuperset(named) else "weights"
+
+
+def changing_port(on: On, given: PortInput, port: int, route: Route) -> tuple[PortPlan, Port]:
+    """The way of a side that is a table up to the exchange, and how the kernel finds its changes there."""
+    side = on.join.inputs[port]
+    upserts: tuple[str, ...] = ()
+    if isinstance(side, AnalyzedScan) and changes_travel(on.join, port) == "upserts":
+        fields = (side.source.field(name) for name in side.source.primary_key)
+        upserts = tuple(f"{side.alias}.{field.name}" for field in fields if field is not None)
+    way = on.way(given, port, route, (*upserts, OP) if upserts else (WEIGHT,))
+    way = replace(way, position=POSITION) if upserts else way
+    return way, replace(on.port(given, port, way), times=(), late=(), upsert_key=upserts)
 
 
 def padding_of(pad: Padding, leaf: AnalyzedLeaf) -> Padding:

@@ -62,8 +62,19 @@ class Relation(ABC):
         return ()
 
 
+class _Named(Relation):
+    """What a family may let a clause stand behind."""
+
+    clause: Clause | None
+
+    @property
+    def expressions(self) -> tuple[Clausal, ...]:
+        """Those of the clause behind it."""
+        return () if self.clause is None else self.clause.expressions
+
+
 @dataclass(frozen=True)
-class Scan(Relation):
+class Scan(_Named):
     """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration."""
 
     source: str
@@ -72,25 +83,15 @@ class Scan(Relation):
     clause: Clause | None = None
     watermarks: tuple[Watermark, ...] = ()
 
-    @property
-    def expressions(self) -> tuple[Clausal, ...]:
-        """Those of the clause behind it."""
-        return () if self.clause is None else self.clause.expressions
-
 
 @dataclass(frozen=True)
-class Union(Relation):
+class Union(_Named):
     """The rows of several sources under one alias: ``(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) u``."""
 
     scans: tuple[Scan, ...]
     alias: str
     span: Span = NOWHERE
     clause: Clause | None = None
-
-    @property
-    def expressions(self) -> tuple[Clausal, ...]:
-        """Those of the clause behind it."""
-        return () if self.clause is None else self.clause.expressions
 
 
 Leaf = Scan | Union

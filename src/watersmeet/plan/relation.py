@@ -52,13 +52,14 @@ class AnalyzedRelation(ABC):
     """
 
     @property
-    @abstractmethod
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
         """What it reads, from left to right: nothing for a scan; for a view, what its query does."""
+        return ()
 
-    @abstractmethod
     def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
         """The same over other inputs, as many."""
+        assert not inputs
+        return self
 
     @property
     @abstractmethod
@@ -105,6 +106,11 @@ class AnalyzedLeaf(AnalyzedRelation):
         """What its source is."""
         return self.source.kind
 
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """What was moved here from WHERE."""
+        return self.filters
+
 
 @dataclass(frozen=True)
 class AnalyzedScan(AnalyzedLeaf):
@@ -116,21 +122,6 @@ class AnalyzedScan(AnalyzedLeaf):
     """
 
     heartbeat: Expr | None = None
-
-    @property
-    def inputs(self) -> tuple[AnalyzedRelation, ...]:
-        """Nothing."""
-        return ()
-
-    def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
-        """Itself."""
-        assert not inputs
-        return self
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        """What was moved here from WHERE."""
-        return self.filters
 
 
 @dataclass(frozen=True)
@@ -179,11 +170,6 @@ class AnalyzedUnion(AnalyzedLeaf):
         """The union of other sides."""
         sides = cast("tuple[AnalyzedScan | AnalyzedView, ...]", tuple(inputs))
         return replace(self, sides=sides, parts=tuple(side.source for side in sides))
-
-    @property
-    def expressions(self) -> tuple[Expr, ...]:
-        """What was moved here from WHERE."""
-        return self.filters
 
 
 @dataclass(frozen=True)

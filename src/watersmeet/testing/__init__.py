@@ -9,16 +9,6 @@ from watersmeet.testing.outcome import Outcome, compare
 from watersmeet.testing.store import MemoryStore
 
 __all__ = [
-    "Case",
-    "CaseBatch",
-    "Executor",
-    "MemoryStore",
-    "Outcome",
-    "Result",
-    "arrow_table",
-    "cell",
-    "compare",
-    "parse_case",
-    "read_case",
-    "run_case",
-]
+    "Case", "CaseBatch", "Executor", "MemoryStore", "Outcome", "Result", "arrow_table", "cell", "compare",
+    "parse_case", "read_case", "run_case",
+]  # fmt: skip

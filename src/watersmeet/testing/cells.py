@@ -11,11 +11,13 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.formats.feed import CHANGE
+from watersmeet.joins.core.changes import WEIGHT, consolidated
 from watersmeet.schema import arrow_type
 
 
@@ -52,6 +54,19 @@ def change_table(fields: Sequence[Field], rows: Iterable[Sequence[Any]], path: s
         signs.append(row[0] if is_signed else "+")
         bare.append(row[1:] if is_signed else row)
     return arrow_table(fields, bare, path).append_column(CHANGE, pa.array(signs, pa.string()))
+
+
+def signed(changes: pa.Table) -> pa.Table:
+    """Changes with weights as cases list them: put together, each as often as its weight says, what it does in front.
+
+    >>> signed(pa.table({"id": [1, 2, 2], WEIGHT: [2, 1, -1]})).to_pylist()
+    [{'_change': '+', 'id': 1}, {'_change': '+', 'id': 1}]
+    """
+    net = consolidated(changes, changes.column_names[:-1])
+    weights = net.column(WEIGHT).to_numpy()
+    rows = net.drop_columns([WEIGHT]).take(pa.array(np.repeat(np.arange(len(weights)), np.abs(weights))))
+    signs = np.repeat(np.where(weights > 0, "+", "-"), np.abs(weights))
+    return rows.add_column(0, CHANGE, pa.array(signs.tolist(), pa.string()))
 
 
 def cell(value: Any, kind: pa.DataType) -> Any:

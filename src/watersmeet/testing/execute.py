@@ -15,7 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
-from watersmeet.joins.core.changes import WEIGHT, consolidated
+from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
@@ -23,7 +23,7 @@ from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze, read_script
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
-from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table
+from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table, signed
 from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
 from watersmeet.testing.rows import NeedsSparkError
@@ -145,18 +145,11 @@ def _outcome(plan: QueryPlan, step: Stepped) -> Outcome:
 
 
 def _signed(changes: pa.Table) -> pa.Table:
-    """Changes with what each does in front, as cases list them; what cancels out within the batch is left out."""
+    """Changes as cases list them, whoever made them."""
     if CHANGE not in changes.column_names:
         return changes
     weights = [1 if change == "+" else -1 for change in changes.column(CHANGE).to_pylist()]
-    bare = changes.drop_columns([CHANGE])
-    net = consolidated(bare.append_column(WEIGHT, pa.array(weights, pa.int64())), bare.column_names)
-    counts = net.column(WEIGHT).to_pylist()
-    rows = net.drop_columns([WEIGHT]).take(
-        pa.array([n for n, w in enumerate(counts) for _ in range(abs(w))], pa.int64())
-    )
-    signs = pa.array(["+" if w > 0 else "-" for w in counts for _ in range(abs(w))], pa.string())
-    return rows.add_column(0, CHANGE, signs)
+    return signed(changes.drop_columns([CHANGE]).append_column(WEIGHT, pa.array(weights, pa.int64())))
 
 
 def _nothing(script: Script) -> dict[str, pa.Table]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import OP, WEIGHT, consolidated
+from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.layout import as_int64
@@ -37,7 +37,7 @@ from watersmeet.physical import (
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
-from watersmeet.testing.cells import CHANGE
+from watersmeet.testing.cells import CHANGE, signed
 from watersmeet.testing.references import Definition, definition_of, step_by_definition
 from watersmeet.testing.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.testing.store import MemoryStore
@@ -180,7 +180,9 @@ class LocalQuery:
         outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
         table = pa.table(outputs) if outputs else rows.select([])
         last = fed.last or Stepped(table, {})
-        return replace(last, rows=_changes_shown(table, rows) if self.plan.is_changelog else table)
+        if self.plan.is_changelog:
+            table = signed(table.append_column(WEIGHT, rows.column(WEIGHT)))
+        return replace(last, rows=table)
 
     def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> _Fed:
         match plan:
@@ -238,15 +240,6 @@ def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
         types = [tables[port].column(name).type for port, name in enumerate((mine, theirs))]
         if types[0] != types[1] and not all(pa.types.is_integer(type_) for type_ in types):
             raise NeedsSparkError(f"the equality of {mine} ({types[0]}) and {theirs} ({types[1]})")
-
-
-def _changes_shown(table: pa.Table, rows: pa.Table) -> pa.Table:
-    """Changes as a result shows them: put together, each as often as its weight says, with whether it comes or goes."""
-    changes = consolidated(table.append_column(WEIGHT, rows.column(WEIGHT)), table.column_names)
-    weights = changes.column(WEIGHT).to_numpy()
-    shown = changes.drop_columns([WEIGHT]).take(pa.array(np.repeat(np.arange(len(weights)), np.abs(weights))))
-    signs = np.repeat(np.where(weights > 0, "+", "-"), np.abs(weights))
-    return shown.append_column(CHANGE, pa.array(signs.tolist(), pa.string()))
 
 
 def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:

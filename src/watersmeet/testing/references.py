@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import Emission, JoinOperator, Marks, Report
+from watersmeet.joins.core.operator import Emission, Family, Marks, Report
 from watersmeet.testing.rows import emitted_schema
 
 Row = Mapping[str, Any]
@@ -26,7 +26,7 @@ class Definition(Protocol):
         ...
 
 
-def definition_of(operator: JoinOperator) -> Definition:
+def definition_of(operator: Family) -> Definition:
     """The definition that says what an operator must give: ``DEFINITION`` of the module beside it.
 
     >>> from watersmeet.joins.core.port import Port
@@ -39,7 +39,7 @@ def definition_of(operator: JoinOperator) -> Definition:
 
 
 def step_by_definition(
-    definition: Definition, operator: JoinOperator, tables: Mapping[int, pa.Table], marks: Marks
+    definition: Definition, operator: Family, tables: Mapping[int, pa.Table], marks: Marks
 ) -> Emission:
     """What one batch gives by the definition, as an operator would hand it out."""
     arrivals = {port: table.to_pylist() for port, table in tables.items() if table.num_rows}
@@ -50,18 +50,17 @@ def step_by_definition(
     late = tuple(
         (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
         for port, table in tables.items()
-        if hasattr(step, "late")
     )
+    apart: Sequence[tuple[int, Any]] = getattr(step, "unmatched", ())
     unmatched = tuple(
-        (port, _alone([row for p, row in step.unmatched if p == port], operator.sides[port].unmatched, table))
+        (port, _alone([row for p, row in apart if p == port], operator.sides[port].unmatched, table))
         for port, table in tables.items()
-        if hasattr(step, "unmatched")
     )
     told = {name: getattr(step, name) for name in _TOLD if hasattr(step, name)}
     return Emission((_joined(step.rows, operator, tables),), late, Report(**told), unmatched)
 
 
-def _joined(rows: Sequence[Sequence[Any]], operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Table:
+def _joined(rows: Sequence[Sequence[Any]], operator: Family, tables: Mapping[int, pa.Table]) -> pa.Table:
     schema = emitted_schema(operator, tables)
     columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import JoinOperator
+from watersmeet.joins.core.operator import Family
 from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import Padding
@@ -25,7 +25,7 @@ class NeedsSparkError(Exception):
     """Raised for a query with an expression that only Spark can evaluate."""
 
 
-def emitted_schema(operator: JoinOperator, tables: Mapping[int, pa.Table]) -> pa.Schema:
+def emitted_schema(operator: Family, tables: Mapping[int, pa.Table]) -> pa.Schema:
     """The columns of an emission: what it shows of each port, then what the join adds."""
     shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]
     types = operator.extra_types([tables[port].schema for port in sorted(tables)])

@@ -7,6 +7,7 @@ would compute raises `NeedsSparkError`, so that nothing is ever computed otherwi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.duration import parse_duration
-from watersmeet.joins.core.condition import evaluate, holds
+from watersmeet.joins.core.condition import Columns, Condition, evaluate, holds
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.schema import arrow_type
@@ -28,27 +29,21 @@ _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
 
 def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
     """The value of an expression for every row."""
-    plain, columns = _taken_out(expr, rows)
-    condition = plain_condition(plain)
-    if condition is None:
-        raise NeedsSparkError(expr.sql())
-    try:
-        return evaluate(
-            condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows
-        )
-    except pa.ArrowNotImplementedError as error:
-        # Types that do not fit: Spark casts one of them, or refuses the expression.
-        raise NeedsSparkError(expr.sql()) from error
+    return _evaluated(evaluate, expr, rows)
 
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For which rows a condition is true, and not unknown."""
+    return _evaluated(holds, expr, rows)
+
+
+def _evaluated(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: pa.Table) -> Any:
     plain, columns = _taken_out(expr, rows)
     condition = plain_condition(plain)
     if condition is None:
         raise NeedsSparkError(expr.sql())
     try:
-        return holds(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
+        return how(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
     except pa.ArrowNotImplementedError as error:
         # Types that do not fit: Spark casts one of them, or refuses the expression.
         raise NeedsSparkError(expr.sql()) from error

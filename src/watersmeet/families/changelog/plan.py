@@ -5,10 +5,9 @@ from __future__ import annotations
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.joins.changelog.nested import NestedJoin
 from watersmeet.joins.changelog.operator import ChangelogJoin
-from watersmeet.physical.changes import changes_travel, changing_port
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route
-from watersmeet.physical.ports import On
+from watersmeet.physical.ports import On, changes_travel, changing_port
 from watersmeet.physical.types import Types
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
 

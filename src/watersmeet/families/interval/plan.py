@@ -7,7 +7,9 @@ from datetime import timedelta
 
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
-from watersmeet.joins.interval.operator import Bound, IntervalJoin, Kind
+from watersmeet.joins.core.marks import Bound
+from watersmeet.joins.core.two_sided import Kind
+from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route

@@ -8,10 +8,9 @@ from typing import cast
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.joins.core.changes import POSITION
 from watersmeet.joins.lookup.operator import LookupJoin, LookupKind
-from watersmeet.physical.changes import changes_travel, changing_port
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route
-from watersmeet.physical.ports import On, unions_of
+from watersmeet.physical.ports import On, changes_travel, changing_port, unions_of
 from watersmeet.physical.types import Types
 
 

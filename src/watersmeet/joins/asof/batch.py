@@ -12,9 +12,9 @@ from watersmeet.joins.asof.answers import Answers, codes
 from watersmeet.joins.asof.versions import Versions
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import LOWEST, Bools
-from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Emission, Marks, Store
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.state.layout import Rows, as_int64
+from watersmeet.joins.state.layout import Rows
 from watersmeet.joins.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -39,19 +39,13 @@ def step(join: AsofJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: 
     questions.add(asked.where(~settled))
     versions.review(before, _horizon(join, shard.after, questions))
     out += _dropped(join, shard, questions, versions)
-    return shard.close(shard.held_back(join.times, _holds(join, questions)), out)
+    return shard.close(shard.held_back(join.times, questions.spine), out)
 
 
 def _admitted(join: AsofJoin, shard: Shard, port: int, arrivals: Mapping[int, pa.Table]) -> tuple[Rows, Rows]:
     """The arrivals of a port that are in time: those that something may fit, and those that nothing can."""
-    side, layout = join.sides[port], join.layouts[port]
-    table = arrivals.get(port)
-    if table is None:
-        return layout.nothing, layout.nothing
-    rows = layout.rows(table)
-    late = shard.late(port, table, {name: as_int64(table.column(name).combine_chunks()) for name in side.times})
-    alive = side.alive(table, side.time)
-    return rows.where(alive & ~late), rows.where(~(alive | late))
+    layout = join.layouts[port]
+    return shard.admitted(port, arrivals[port], layout) if port in arrivals else (layout.nothing, layout.nothing)
 
 
 def _settled(join: AsofJoin, shard: Shard, answers: Answers, rows: Rows) -> tuple[Bools, list[pa.Table]]:
@@ -87,13 +81,9 @@ def _dropped(join: AsofJoin, shard: Shard, questions: Timeline, versions: Versio
     if join.max_rows is None or sum(map(len, spines)) <= join.max_rows:
         return
     versions.spine.compact()
-    excess = shard.excess([len(spine) for spine in spines])
     parts = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
-    times = np.concatenate([rows.times[join.sides[port].time] for port, _, rows in parts])
-    oldest = np.zeros(times.size, np.bool_)
-    oldest[np.argsort(times, kind="stable")[:excess]] = True
-    ends = np.cumsum([len(rows) for _, _, rows in parts])
-    for (port, block, rows), leaving in zip(parts, np.split(oldest, ends[:-1]), strict=True):
+    times = [rows.times[join.sides[port].time] for port, _, rows in parts]
+    for (port, block, rows), leaving in zip(parts, shard.earliest(times, shard.kept), strict=True):
         shard.tally.dropped[port] += int(leaving.sum())
         spines[port].remove(block, leaving)
         if port == LEFT:
@@ -105,13 +95,6 @@ def _horizon(join: AsofJoin, marks: Watermarks, questions: Timeline) -> int:
     earliest = questions.spine.earliest(join.left.time)
     mark = marks.received.get(join.left.time, int(LOWEST))
     return mark if earliest is None else min(mark, earliest)
-
-
-def _holds(join: AsofJoin, questions: Timeline) -> Marks:
-    """How far open questions hold the marks of the result back."""
-    earliest = {name: questions.spine.earliest(name) for name in join.times}
-    # As long as a question is open the result has not ended, not even in a column that is NULL there.
-    return {name: min(time, END_OF_INPUT - 1) for name, time in earliest.items() if time is not None}
 
 
 def _padded(join: AsofJoin, shard: Shard, rows: Rows) -> list[pa.Table]:

@@ -9,28 +9,7 @@ from typing import Any
 from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Hearing, compare, event_time
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class AsofStep:
-    """What one batch gives.
-
-    - ``rows``: the columns of the left side, then of the right, None where padded, then the join's extra columns
-    - ``late``: the late rows with their port
-    - ``watermarks``: the watermarks of the result
-    - ``state``: how many questions are open, and how many versions may still be asked for
-    - ``dropped``: how many questions were dropped because too much was kept, and how many versions because of that or
-      because their key had one of their time
-    """
-
-    rows: list[tuple[Any, ...]]
-    late: list[tuple[int, Row]]
-    watermarks: dict[str, int]
-    state: tuple[int, int]
-    dropped: tuple[int, int]
+from watersmeet.joins.core.rowwise import Hearing, Row, Step, compare, event_time, is_dead
 
 
 @dataclass
@@ -48,21 +27,21 @@ class AsofReference:
     _open: list[Row] = field(default_factory=list[Row], init=False)
     _versions: list[Row] = field(default_factory=list[Row], init=False)
     _heard: Hearing = field(init=False)
-    _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
     def __post_init__(self) -> None:
         """Each side waits for the other."""
         left, right = self.join.left.time, self.join.right.time
         self._heard = Hearing(self.join, [(left, right), (right, left)])
 
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> AsofStep:
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         rows: list[tuple[Any, ...]] = []
-        late = [(p, row) for p in (LEFT, RIGHT) for row in arrivals.get(p, ()) if self._is_late(p, row)]
-        timely = [[row for row in arrivals.get(p, ()) if not self._is_late(p, row)] for p in (LEFT, RIGHT)]
+        came = [(p, side, row) for p, side in enumerate(self.join.sides) for row in arrivals.get(p, ())]
+        late = [(p, row) for p, side, row in came if self._heard.is_late(side, row)]
+        timely = [[row for p, side, row in came if p == port and not self._heard.is_late(side, row)] for port in (0, 1)]
         dropped = [0, self._take_in(timely[RIGHT])]
         for row in timely[LEFT]:
-            if self._is_dead(self.join.left, row):
+            if is_dead(self.join.left, row, self.join.left.time):
                 rows += self._alone(row)
             else:
                 self._open.append(row)
@@ -75,14 +54,15 @@ class AsofReference:
         self._versions = [version for version in self._versions if self._is_useful(version, self._versions)]
         rows += self._limit(dropped)
         state = (len(self._open), len(self._versions))
-        return AsofStep(rows, late, self._watermarks(), state, (dropped[LEFT], dropped[RIGHT]))
+        watermarks = self._heard.held_back(self.join.times, self._open)
+        return Step(rows, late, watermarks, state, tuple(dropped))
 
     def _take_in(self, rows: list[Row]) -> int:
         """Keep new versions; returns how many were second versions of a key and time."""
         horizon, known = self._horizon(), list(self._versions)
         again = 0
         for row in rows:
-            if self._is_dead(self.join.right, row) or not self._is_useful(row, known, horizon):
+            if is_dead(self.join.right, row, self.join.right.time) or not self._is_useful(row, known, horizon):
                 continue
             if any(_time(self.join.right, row) == _time(self.join.right, v) for v in self._of_key(row, self._versions)):
                 again += 1
@@ -153,18 +133,6 @@ class AsofReference:
             return None
         return (abs(version - time), int(version > time))
 
-    def _is_late(self, port: int, row: Row) -> bool:
-        for name in self.join.sides[port].times:
-            time, mark = event_time(row[name]), self._heard.received.get(name)
-            if mark == END_OF_INPUT or (time is not None and mark is not None and time < mark):
-                return True
-        return False
-
-    def _is_dead(self, side: Port, row: Row) -> bool:
-        if side.dead is not None and row[side.dead] is not False:
-            return True
-        return row[side.time] is None or any(row[key] is None for key in side.keys)
-
     def _limit(self, dropped: list[int]) -> list[tuple[Any, ...]]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""
         limit, kept = self.join.max_rows, (len(self._open), len(self._versions))
@@ -188,15 +156,6 @@ class AsofReference:
         theirs = [None if version is None else version[name] for name in self.join.right.columns]
         extra = [-1 if version is not None else RIGHT] * len(self.join.extra)
         return (*(question[name] for name in self.join.left.columns), *theirs, *extra)
-
-    def _watermarks(self) -> dict[str, int]:
-        for name in self.join.times:
-            if name in self._heard.received:
-                times = [event_time(row[name]) for row in self._open]
-                held = [END_OF_INPUT - 1 if time is None else time for time in times]
-                mark = min([self._heard.received[name], *held])
-                self._emitted[name] = max(mark, self._emitted.get(name, mark))
-        return dict(self._emitted)
 
 
 def _time(side: Port, row: Row) -> int:

@@ -46,9 +46,10 @@ import pyarrow as pa
 
 from watersmeet.joins.asof.batch import step
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.marks import Bound
+from watersmeet.joins.core.operator import Emission, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import Bound
+from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.joins.state.layout import Layout
 
 AsofKind = Literal["inner", "left"]
@@ -59,7 +60,7 @@ Direction = Literal["backward", "forward", "nearest"]
 
 
 @dataclass(frozen=True)
-class AsofJoin(Family):
+class AsofJoin(TwoSided):
     """An as-of join, ready to run.
 
     ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
@@ -78,8 +79,6 @@ class AsofJoin(Family):
     name: ClassVar[str] = "as-of"
 
     kind: AsofKind
-    left: Port
-    right: Port
     direction: Direction = "backward"
     strict: bool = False
     tolerance: int | None = None
@@ -113,11 +112,6 @@ class AsofJoin(Family):
     def times(self) -> tuple[str, ...]:
         """The watermarked columns of the result: those of the left side."""
         return self.left.times
-
-    @property
-    def sides(self) -> tuple[Port, Port]:
-        """Left and right, by port."""
-        return (self.left, self.right)
 
     @property
     def waits(self) -> tuple[Bound, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.condition import same_at
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints, stretches
 from watersmeet.joins.core.operator import END_OF_INPUT, RIGHT
 from watersmeet.joins.state.budget import Budget
@@ -145,7 +145,7 @@ class Versions:
         good = np.zeros(len(rows), np.bool_)
         open_ = at[:-1][rows.codes[1:] == rows.codes[:-1]]
         while open_.size:
-            equal = _equal(keys, open_, keys, following[open_])
+            equal = same_at(keys, open_, keys, following[open_])
             good[open_[equal]] = True
             open_ = open_[~equal]
             following[open_] += 1
@@ -173,7 +173,7 @@ class Versions:
         good = np.zeros(probe.size, np.bool_)
         open_ = np.arange(probe.size)
         while open_.size:
-            equal = _equal(keys, probe[open_], theirs, place[open_])
+            equal = same_at(keys, probe[open_], theirs, place[open_])
             good[open_[equal]] = True
             # Another key with the same code is in the way: the next one may be it.
             open_ = open_[~equal]
@@ -192,11 +192,3 @@ class Versions:
             in_time = block.lowest[time] <= highest and lowest <= block.highest[time]
             if in_time and block.lowest_code <= last and first <= block.highest_code:
                 yield number, self.spine.read(block)
-
-
-def _equal(keys: list[pa.Array], at: Ints, others: list[pa.Array], places: Ints) -> Bools:
-    """Where all keys are equal, row by row."""
-    equal = np.ones(at.size, np.bool_)
-    for mine, theirs in zip(keys, others, strict=True):
-        equal &= same(mine.take(pa.array(at)), theirs.take(pa.array(places)))
-    return equal

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.changelog.tables import Tables
+from watersmeet.joins.changelog.table_join import TableJoin, Tables
 from watersmeet.joins.core.changes import ROWS_PER_PIECE
-from watersmeet.joins.core.condition import same
-from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.condition import same_at
+from watersmeet.joins.core.matching import Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.state.layout import Rows
 from watersmeet.joins.state.table import chunked
-
-if TYPE_CHECKING:
-    from watersmeet.joins.changelog.table_join import TableJoin
 
 
 def stream(
@@ -122,30 +118,18 @@ def _is_exact(join: TableJoin, port: int, rows: Rows, others: Rows) -> bool:
     """Whether among these rows equal codes mean equal keys: nearly always so, as codes are hashes of 64 bits."""
     if join.left.exact:
         return True
-    mine, theirs = join.sides[port].keys, join.sides[1 - port].keys
+    mine, theirs = (
+        [part.table.column(name) for name in join.sides[side].keys] for side, part in ((port, rows), (1 - port, others))
+    )
     first = np.searchsorted(others.codes, rows.codes, "left")
     there = np.flatnonzero(first < np.searchsorted(others.codes, rows.codes, "right"))
+    # For each of the others, the first with its code.
+    firsts = np.searchsorted(others.codes, others.codes, "left")
     return bool(
-        _agree(rows, mine, there, others, theirs, first[there]).all()
-        and _agree(others, theirs, np.arange(len(others)), others, theirs, _firsts(others)).all()
+        same_at(mine, there, theirs, first[there]).all()
+        and same_at(theirs, np.arange(len(others)), theirs, firsts).all()
     )
 
 
 def _between(rows: Rows, low: int, high: int) -> Rows:
     return rows.slice(int(np.searchsorted(rows.codes, low, "left")), int(np.searchsorted(rows.codes, high, "right")))
-
-
-def _firsts(rows: Rows) -> Ints:
-    """For each row the position of the first with its code."""
-    return np.searchsorted(rows.codes, rows.codes, "left")
-
-
-def _agree(
-    rows: Rows, keys: tuple[str, ...], at: Ints, others: Rows, other_keys: tuple[str, ...], places: Ints
-) -> Bools:
-    """Where the keys of rows and others at these positions are equal."""
-    equal = np.ones(at.size, np.bool_)
-    for mine, theirs in zip(keys, other_keys, strict=True):
-        values = rows.table.column(mine).take(pa.array(at))
-        equal &= same(values, others.table.column(theirs).take(pa.array(places)))
-    return equal

@@ -26,9 +26,7 @@ from watersmeet.joins.changelog.table_join import TableJoin
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import compare, evaluate
-
-Row = Mapping[str, Any]
+from watersmeet.joins.core.rowwise import Row, compare, fits
 
 
 @dataclass
@@ -99,7 +97,7 @@ def joined(join: TableJoin, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
     weight: dict[tuple[int, Any], int] = {}
     for one, times in left:
         for other, other_times in right:
-            if matches(join, one, other):
+            if fits(join.sides, join.condition, one, other):
                 for port, row, number in ((0, one, other_times), (1, other, times)):
                     weight[port, frozen(row)] = weight.get((port, frozen(row)), 0) + number
                 if join.kind not in ("semi", "anti"):
@@ -115,21 +113,6 @@ def joined(join: TableJoin, left: Bag, right: Bag) -> Counter[tuple[Any, ...]]:
 def comes_alone(join: TableJoin, port: int) -> bool:
     """Whether rows of that port come out without a partner."""
     return join.kind == "full" or join.kind in (("left", "semi", "anti"), ("right",))[port]
-
-
-def matches(join: TableJoin, left: Row, right: Row) -> bool:
-    """Whether two rows match."""
-    if is_dead(join.left, left) or is_dead(join.right, right):
-        return False
-    keys = zip(join.left.keys, join.right.keys, strict=True)
-    if any(compare(left[one], right[other]) != 0 for one, other in keys):
-        return False
-    return join.condition is None or evaluate(join.condition, {**left, **right}) is True
-
-
-def is_dead(side: Port, row: Row) -> bool:
-    """Whether a row can never match."""
-    return (side.dead is not None and row[side.dead] is not False) or any(row[key] is None for key in side.keys)
 
 
 def shown(join: TableJoin, left: Row | None, right: Row | None) -> tuple[Any, ...]:

@@ -26,12 +26,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.changelog.table_join import TableJoin, stored
-from watersmeet.joins.changelog.tables import Tables
+from watersmeet.joins.changelog.table_join import TableJoin, Tables, stored
 from watersmeet.joins.core.changes import row_codes
 from watersmeet.joins.core.matching import Ints, Pairs
-from watersmeet.joins.core.meeting import verified
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
+from watersmeet.joins.core.two_sided import verified
 from watersmeet.joins.state.layout import Layout, NoteKind, Rows
 from watersmeet.joins.state.table import table_layout
 

@@ -1,8 +1,8 @@
-"""What joins of two changing tables have in common: their sides, their kinds, and which pairs of rows are a match."""
+"""What joins of two changing tables have in common: which pairs of rows are a match, and what a step works with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self
@@ -10,17 +10,17 @@ from typing import Self
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.changes import WEIGHT, Gathering
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints, Pairs, Stretches
-from watersmeet.joins.core.meeting import verified
-from watersmeet.joins.core.operator import LEFT, Emission, Family, Marks, Overflow, Store, gathered
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Overflow, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import LEFT_ONLY, TRACKED, Kind
+from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout, Rows
-from watersmeet.joins.state.table import BUDGET, table_layout
+from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, weighted
 
 
 def stored(port: Port) -> tuple[str, ...]:
@@ -30,30 +30,14 @@ def stored(port: Port) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class TableJoin(Family):
+class TableJoin(TwoSided):
     """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
 
     ``condition`` is whatever must hold besides equal keys. ``budget`` is for tests: no result depends on it.
     """
 
-    kind: Kind
-    left: Port
-    right: Port
     condition: Condition | None = None
     budget: Budget = BUDGET
-
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        """The changes of the result as they come, and last the emission with the rest."""
-        raise NotImplementedError
-
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Process one batch of one shard."""
-        return gathered(self.stream(store, arrivals, marks))
-
-    @property
-    def may_split(self) -> bool:
-        """A batch comes whole: what cancels out within it must not be seen."""
-        return False
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -78,16 +62,6 @@ class TableJoin(Family):
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
         return replace(self, max_rows=max_rows)
-
-    @property
-    def sides(self) -> tuple[Port, Port]:
-        """Left and right, by port."""
-        return (self.left, self.right)
-
-    @property
-    def tracked(self) -> tuple[bool, bool]:
-        """Whether it matters for a port if its rows match at all, besides what they match."""
-        return TRACKED[self.kind]
 
     @property
     def shows_pairs(self) -> bool:
@@ -128,3 +102,67 @@ class TableJoin(Family):
         """Changes of the result from the columns of both sides."""
         names = [*self.left.columns, *self.right.columns, WEIGHT]
         return pa.Table.from_arrays([*left, *right, pa.array(weights)], names=names)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The two tables of a join during a step."""
+
+    join: TableJoin
+    shard: Shard
+    tables: tuple[Table, Table]
+    out: Gathering
+
+    @staticmethod
+    def of(join: TableJoin, store: Store, marks: Marks) -> Tables:
+        """The tables in a shard."""
+        shard = Shard(join, store, marks)
+        left, right = (
+            Table.of(shard.state, name, layout, join.budget)
+            for name, layout in zip(("left", "right"), join.layouts, strict=True)
+        )
+        return Tables(join, shard, (left, right), Gathering((*join.left.columns, *join.right.columns)))
+
+    def arrived(self, port: int, table: pa.Table) -> tuple[Rows, Rows]:
+        """The changes of a table, consolidated, and of those that are not stored, the ones that can never match."""
+        self.shard.tally.rows[port] += table.num_rows
+        side, kept = self.join.sides[port], self.tables[port]
+        if side.upsert_key:
+            return kept.upserted(table, side.upsert_key), kept.layout.nothing
+        alive = side.alive(table)
+        if alive.all():
+            return kept.rows(table), kept.layout.nothing
+        dead = weighted(kept.layout, table.filter(pa.array(~alive)))
+        return kept.rows(table.filter(pa.array(alive))), dead
+
+    def never_matched(self, port: int, rows: Rows) -> Iterator[pa.Table]:
+        """What comes out of rows of a port that can never match: alone at once, or nothing."""
+        if len(rows) and self.join.tracked[port]:
+            yield from self.alone(port, rows, rows.weights * self.join.meets(np.zeros(len(rows), np.int64)))
+
+    def alone(self, port: int, rows: Rows, weights: Ints) -> Iterator[pa.Table]:
+        """Rows of a port without a partner, so many times each."""
+        table = self.join.alone(port, rows, weights)
+        if self.join.kind == "semi":
+            self.shard.tally.matched += table.num_rows
+        else:
+            self.shard.tally.padded[port] += table.num_rows
+        yield from self.out.add(table)
+
+    def pairs(self, left: Rows, right: Rows, found: Pairs, left_sums: Ints, right_sums: Ints) -> Iterator[pa.Table]:
+        """The changes that pairs make; and add to each row's sum what it matches."""
+        if self.join.tracked[LEFT]:
+            np.add.at(left_sums, found.probe, right.weights[found.build])
+        if self.join.tracked[RIGHT]:
+            np.add.at(right_sums, found.build, left.weights[found.probe])
+        if self.join.shows_pairs:
+            self.shard.tally.matched += int(found.probe.size)
+            yield from self.out.add(self.join.joined(left, right, found))
+
+    def finish(self, changes: Sequence[Rows]) -> Iterator[pa.Table | Emission]:
+        """Store the changes and hand out the rest."""
+        for table, rows in zip(self.tables, changes, strict=True):
+            table.spine.add(rows)
+        keep_within(self.tables, self.join.max_rows)
+        yield from self.out.rest()
+        yield self.shard.close({})

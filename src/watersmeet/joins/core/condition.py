@@ -2,13 +2,12 @@
 
 A condition is a small tree of columns, constants and operators. `evaluate` gives one value per row: true, false or null
 (unknown). A pair of rows meets only where the condition is true. Comparisons follow Spark: NaN equals NaN and is
-greater
-than every number, -0.0 equals 0.0.
+greater than every number, -0.0 equals 0.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -19,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from watersmeet.joins.core.matching import Ints
 
 Operator = Literal[
     "and", "or", "not", "is_null",
@@ -128,17 +129,13 @@ def _guarded(
 
 def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
     match operator:
-        case "and":
-            return reduce(lambda a, b: pc.and_kleene(_truth(a), _truth(b)), values)
-        case "or":
-            return reduce(lambda a, b: pc.or_kleene(_truth(a), _truth(b)), values)
+        case "and" | "or":
+            return reduce(pc.and_kleene if operator == "and" else pc.or_kleene, map(_truth, values))
         case "not":
             return pc.invert(_truth(values[0]))
         case "is_null":
             return pc.is_null(values[0])
-        case "negate":
-            return pc.negate_checked(values[0])
-        case "+" | "-" | "*":
+        case "+" | "-" | "*" | "negate":
             return _ARITHMETIC[operator](*values)
         case "/" | "%":
             return _divide(operator, values[0], values[1])
@@ -146,11 +143,9 @@ def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
             return compare(operator, values[0], values[1])
 
 
-_ARITHMETIC: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-}
+_ARITHMETIC: dict[str, Callable[..., pa.Array]] = {
+    "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "negate": pc.negate_checked,
+}  # fmt: skip
 
 
 def _truth(value: pa.Array) -> pa.Array:
@@ -204,6 +199,14 @@ def same(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
         equal = equal | both_nan.to_numpy(zero_copy_only=False)
     if left.null_count and right.null_count:
         equal = equal | (_nulls(left) & _nulls(right))
+    return equal
+
+
+def same_at(keys: Sequence[pa.Array], at: Ints, others: Sequence[pa.Array], places: Ints) -> npt.NDArray[np.bool_]:
+    """Where all keys at these positions are the same as the others at theirs."""
+    equal = np.ones(at.size, np.bool_)
+    for mine, theirs in zip(keys, others, strict=True):
+        equal &= same(mine.take(pa.array(at)), theirs.take(pa.array(places)))
     return equal
 
 

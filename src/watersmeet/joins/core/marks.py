@@ -1,17 +1,15 @@
 """Watermarks of a join: what was received per column, and from that how long rows live (HZ-16 to HZ-19).
 
 ``received`` holds the latest mark of each watermarked column; a column without an entry has received none. A row is
-late when one of
-its times is below the received mark of that column, and expired when one of its times is below the limit of that
-column.
-Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is alive.
+late when one of its times is below the received mark of that column, and expired when one of its times is below the
+limit of that column. Both comparisons are strict: a row exactly at the mark is in time, a row exactly at the limit is
+alive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,23 +18,13 @@ from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 
 
-class Postpone(Protocol):
-    """``column >= other - constant``, as far as watermarks are concerned."""
+@dataclass(frozen=True)
+class Bound:
+    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it."""
 
-    @property
-    def column(self) -> str:
-        """The column whose rows are postponed."""
-        ...
-
-    @property
-    def other(self) -> str:
-        """The column of the other side whose mark decides."""
-        ...
-
-    @property
-    def constant(self) -> int:
-        """By how much."""
-        ...
+    column: str
+    other: str
+    constant: int
 
 
 @dataclass(frozen=True)
@@ -47,10 +35,9 @@ class Watermarks:
     limits: Marks
 
     @staticmethod
-    def of(received: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+    def of(received: Marks, bounds: Sequence[Bound]) -> Watermarks:
         """The watermarks of a join with these bounds.
 
-        >>> from watersmeet.joins.interval.operator import Bound
         >>> Watermarks.of({"r.t": 10}, [Bound("l.t", "r.t", 4)]).limits
         {'l.t': 6}
         """
@@ -61,7 +48,7 @@ class Watermarks:
                 limits[bound.column] = max(limit, limits.get(bound.column, limit))
         return Watermarks(dict(received), limits)
 
-    def folded(self, marks: Marks, bounds: Sequence[Postpone]) -> Watermarks:
+    def folded(self, marks: Marks, bounds: Sequence[Bound]) -> Watermarks:
         """With further marks; a watermark never goes back."""
         both = {**self.received, **{k: max(v, self.received.get(k, v)) for k, v in marks.items() if k != NOW}}
         return Watermarks.of(both, bounds)
@@ -87,13 +74,9 @@ class Watermarks:
         """Which rows nothing can meet any more."""
         return _below_any(times, self.limits, rows)
 
-    def expires_all(self, highest: Marks) -> bool:
-        """Whether rows whose times reach at most ``highest`` per column are all expired."""
-        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in highest.items())
-
-    def expires_any(self, lowest: Marks) -> bool:
-        """Whether one of the rows whose times begin at ``lowest`` per column may be expired."""
-        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in lowest.items())
+    def expires(self, times: Marks) -> bool:
+        """Whether a row with these times is expired; rows are, if the latest of their times are, or the earliest."""
+        return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in times.items())
 
     def emitted(self, columns: Sequence[str], bounded: frozenset[str], kept: Marks, before: Marks) -> Marks:
         """The marks of the join's output: ``min(received, limit)`` per column, so that all shards agree (HZ-34).
@@ -119,7 +102,7 @@ def hear(
     marks: Marks,
     unions: Sequence[tuple[str, tuple[str, ...]]],
     idle: Sequence[tuple[str, int]],
-    bounds: Sequence[Postpone],
+    bounds: Sequence[Bound],
     received: Marks,
     active: Marks,
     *,

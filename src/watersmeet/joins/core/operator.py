@@ -1,17 +1,17 @@
 """What every join family offers: a step of one shard over one batch.
 
 An operator is a frozen description of a join. Its `step` takes what arrived in this batch for one shard, reads and
-writes
-the shard's state through a `Store`, and returns what comes out. It knows nothing of Spark: the same step runs in a test
-over a dictionary and in a Spark task over the state store.
+writes the shard's state through a `Store`, and returns what comes out. It knows nothing of Spark: the same step runs in
+a test over a dictionary and in a Spark task over the state store.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
 
@@ -130,81 +130,9 @@ def gathered(pieces: Iterable[pa.Table | Emission]) -> Emission:
     return replace(last, rows=(*(table for table in tables if isinstance(table, pa.Table)), *last.rows))
 
 
-class JoinOperator(Protocol):
-    """A join family, ready to run."""
-
-    name: ClassVar[str]
-    """What the family is called in metrics, and in the identity of a state."""
-
-    @property
-    def names(self) -> tuple[tuple[str, str], ...]:
-        """The canonical names of its columns, under which a state keeps them."""
-        ...
-
-    @property
-    def sides(self) -> tuple[Port, ...]:
-        """How the rows of each port arrive."""
-        ...
-
-    @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
-        ...
-
-    @property
-    def extra(self) -> tuple[str, ...]:
-        """Further columns of the emission, made by the join itself."""
-        ...
-
-    def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
-        """The types of the further columns, for arrivals with these schemas."""
-        ...
-
-    @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a late row of each port shows, if late rows are kept."""
-        ...
-
-    @property
-    def needs_clock(self) -> bool:
-        """Whether the wall clock matters to it."""
-        ...
-
-    @property
-    def needs_run(self) -> bool:
-        """Whether it matters to it that the query was started anew."""
-        ...
-
-    @property
-    def loaded_first(self) -> tuple[int, ...]:
-        """The ports that are to be caught up before rows of the others count; `LOADED` tells when."""
-        ...
-
-    @property
-    def identity(self) -> Identity:
-        """What of the operator decides what its state means; the state of another identity is not its own."""
-        ...
-
-    def is_partitioned(self, port: int) -> bool:
-        """Whether each shard has partitions of its own at that port; else all have a share in one."""
-        ...
-
-    def limited(self, max_rows: int | None, overflow: Overflow) -> JoinOperator:
-        """The operator that keeps at most so many rows."""
-        ...
-
-    def for_shards(self, shards: int) -> JoinOperator:
-        """The operator as it runs in each of so many shards."""
-        ...
-
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class Family:
-    """What the join families have in common; one that differs says so itself.
+class Family(ABC):
+    """A join family, ready to run; one that differs from what most do says so itself.
 
     - ``max_rows``, ``overflow``: how many rows it may keep, and what happens beyond
     - ``idle``: after how many microseconds of wall clock a column counts as idle
@@ -213,6 +141,7 @@ class Family:
     """
 
     name: ClassVar[str]
+    """What the family is called in metrics, and in the identity of a state."""
 
     max_rows: int | None = None
     overflow: Overflow = "fail"
@@ -220,25 +149,34 @@ class Family:
     unions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     names: tuple[tuple[str, str], ...] = ()
 
-    @cached_property
-    def canonical(self) -> Names:
-        """The canonical names of its columns."""
-        return Names(self.names)
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard: the rows that arrived per port, and the marks the batch brought.
+
+        A family defines this, or `stream`.
+        """
+        return gathered(self.stream(store, arrivals, marks))
+
+    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
+        """The same as `step`: joined rows as they come, and last the emission with the rest.
+
+        A large result is then never in memory whole.
+        """
+        yield self.step(store, arrivals, marks)
 
     @property
+    def may_split(self) -> bool:
+        """Whether the arrivals of a batch may come in several steps, the marks with the last."""
+        return False
+
+    @property
+    @abstractmethod
     def sides(self) -> tuple[Port, ...]:
         """How the rows of each port arrive."""
-        raise NotImplementedError
 
     @property
-    def shown(self) -> tuple[tuple[str, ...], ...]:
-        """The columns that the result shows of each port."""
-        return tuple(side.columns for side in self.sides)
-
-    @property
-    def late_columns(self) -> tuple[tuple[str, ...], ...]:
-        """What a late row of each port shows, if late rows are kept."""
-        return tuple(side.late for side in self.sides)
+    @abstractmethod
+    def identity(self) -> Identity:
+        """What of the operator decides what its state means; the state of another identity is not its own."""
 
     def identified(self, stored: Iterable[Iterable[str]], **fields: object) -> Identity:
         """An identity: what all families tell of their ports and what is ``stored`` of each, and further fields."""
@@ -246,14 +184,29 @@ class Family:
         ports = [port.identity(names, columns) for port, columns in zip(self.sides, stored, strict=True)]
         return {"family": self.name, "ports": ports, "unions": names.unions(self.unions), **fields}
 
+    @cached_property
+    def canonical(self) -> Names:
+        """The canonical names of its columns."""
+        return Names(self.names)
+
+    @property
+    def shown(self) -> tuple[tuple[str, ...], ...]:
+        """The columns that the result shows of each port. A row of the emission has these, then `extra`."""
+        return tuple(side.columns for side in self.sides)
+
     @property
     def extra(self) -> tuple[str, ...]:
-        """No further columns."""
+        """Further columns of the emission, made by the join itself."""
         return ()
 
     def extra_types(self, schemas: Sequence[pa.Schema]) -> tuple[pa.DataType, ...]:
-        """The types of the further columns: whole numbers."""
+        """The types of the further columns, for arrivals with these schemas: whole numbers."""
         return (pa.int64(),) * len(self.extra)
+
+    @property
+    def late_columns(self) -> tuple[tuple[str, ...], ...]:
+        """What a late row of each port shows, if late rows are kept."""
+        return tuple(side.late for side in self.sides)
 
     @property
     def needs_clock(self) -> bool:
@@ -262,13 +215,17 @@ class Family:
 
     @property
     def needs_run(self) -> bool:
-        """Whether a start of the query matters: it does not."""
+        """Whether it matters to it that the query was started anew."""
         return False
 
     @property
     def loaded_first(self) -> tuple[int, ...]:
-        """No port waits for another."""
+        """The ports that are to be caught up before rows of the others count; `LOADED` tells when."""
         return ()
+
+    def is_partitioned(self, port: int) -> bool:
+        """Whether each shard has partitions of its own at that port; else all have a share in one."""
+        return False
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The same that keeps at most so many rows."""
@@ -277,21 +234,3 @@ class Family:
     def for_shards(self, shards: int) -> Self:
         """The same as it runs in each of so many shards: each may keep its part of the rows."""
         return self if self.max_rows is None else replace(self, max_rows=-(-self.max_rows // shards))
-
-    def is_partitioned(self, port: int) -> bool:
-        """Whether each shard has partitions of its own: there are none."""
-        return False
-
-
-@runtime_checkable
-class Piecewise(Protocol):
-    """A join family that hands out its result as it comes, so that a large one is never in memory whole."""
-
-    @property
-    def may_split(self) -> bool:
-        """Whether the arrivals of a batch may come in several steps, the marks with the last."""
-        ...
-
-    def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        """The same as `JoinOperator.step`: joined rows as they come, and last the emission with the rest."""
-        ...

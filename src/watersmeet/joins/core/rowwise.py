@@ -1,4 +1,4 @@
-"""Values, conditions and marks one at a time: the obvious evaluation that the vectorised one is checked against.
+"""What definitions share: values, conditions, rows and marks one at a time, to check the vectorised ones against.
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
@@ -9,17 +9,64 @@ it is written here one row at a time and independently of `condition`, so that e
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any, cast
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
-from watersmeet.joins.core.operator import NOW, Family, Marks
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Family, Marks
+from watersmeet.joins.core.port import Port
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch gives by the definition of a join; what a family does not speak of stays empty.
+
+    - ``rows``: the columns of the sides one after the other, None where padded, then the join's extra columns
+    - ``late``, ``unmatched``: with their port, the late rows, and rows that died alone and have an output of their own
+    - ``watermarks``: the watermarks of the result, for the columns that have one
+    - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
+    - ``matched``, ``padded``, ``partitions``: as in `Report`
+    """
+
+    rows: list[tuple[Any, ...]]
+    late: list[tuple[int, Row]] = field(default_factory=list[tuple[int, Row]])
+    watermarks: dict[str, int] = field(default_factory=dict[str, int])
+    state: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+    unmatched: list[tuple[int, tuple[Any, ...]]] = field(default_factory=list[tuple[int, tuple[Any, ...]]])
+    matched: int = 0
+    padded: tuple[int, ...] = ()
+    partitions: tuple[int, ...] = ()
+
+
+def is_dead(side: Port, row: Row, *required: str) -> bool:
+    """Whether a row can never match: its side says so, or one of its keys or of the ``required`` columns is NULL."""
+    if side.dead is not None and row[side.dead] is not False:
+        return True
+    return any(row[name] is None for name in (*side.keys, *required))
+
+
+def fits(sides: tuple[Port, Port], condition: Condition | None, one: Row, other: Row) -> bool:
+    """Whether rows of two sides match: neither is dead, their keys are equal, and the condition is true."""
+    if is_dead(sides[0], one) or is_dead(sides[1], other):
+        return False
+    if any(compare(one[mine], other[theirs]) != 0 for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True)):
+        return False
+    return condition is None or evaluate(condition, {**one, **other}) is True
+
+
+def is_below(time: int | None, mark: int | None) -> bool:
+    """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
+    return mark == END_OF_INPUT or (time is not None and mark is not None and time < mark)
 
 
 def event_time(value: int | datetime | date | None) -> int | None:
@@ -45,7 +92,8 @@ class Hearing:
     ``waits`` says which column waits for which. A silent column follows those that wait for it: the latest of them, or
     the ``slowest`` that is not silent itself, where columns also wait for each other.
 
-    >>> hearing = Hearing(Family(unions=(("u", ("a", "b")),)))
+    >>> from watersmeet.joins.latest.operator import Latest
+    >>> hearing = Hearing(Latest(Port(()), unions=(("u", ("a", "b")),)))
     >>> hearing.hear({"a": 5, "b": 3})
     >>> hearing.received
     {'a': 5, 'b': 3, 'u': 3}
@@ -55,6 +103,7 @@ class Hearing:
     waits: Sequence[tuple[str, str]] = ()
     slowest: bool = False
     received: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _clock: int | None = field(default=None, init=False)
     _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
@@ -81,6 +130,19 @@ class Hearing:
                 self._raise(column, min(marked))
             elif marked and not awake:
                 self._raise(column, max(marked))
+
+    def is_late(self, side: Port, row: Row) -> bool:
+        """Whether one of the times of a row is below the mark that its column has received."""
+        return any(is_below(event_time(row[name]), self.received.get(name)) for name in side.times)
+
+    def held_back(self, columns: Iterable[str], waiting: Sequence[Row]) -> dict[str, int]:
+        """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
+        for name in (name for name in columns if name in self.received):
+            times = [event_time(row[name]) for row in waiting]
+            held = [END_OF_INPUT - 1 if time is None else min(time, END_OF_INPUT - 1) for time in times]
+            mark = min([self.received[name], *held])
+            self.emitted[name] = max(mark, self.emitted.get(name, mark))
+        return dict(self.emitted)
 
     def _silent(self, marks: Marks, jump: int) -> list[str]:
         """The columns, and parts of unions, that have not been heard of for their idle time.
@@ -184,26 +246,19 @@ def _logic(decisive: bool, args: tuple[Condition, ...], row: Mapping[str, Any]) 
     return None if unknown else not decisive
 
 
+_COMPARED: Mapping[str, Callable[[Any, Any], bool]] = {
+    "=": eq, "<>": ne, "<": lt, "<=": le, ">": gt, ">=": ge,
+}  # fmt: skip
+
+
 def _binary(operator: str, one: Any, other: Any) -> Any:
     if operator == "<=>":
         return one is other if one is None or other is None else compare(one, other) == 0
     if one is None or other is None:
         return None
-    match operator, compare(one, other) or 0:
-        case "=", order:
-            return order == 0
-        case "<>", order:
-            return order != 0
-        case "<", order:
-            return order < 0
-        case "<=", order:
-            return order <= 0
-        case ">", order:
-            return order > 0
-        case ">=", order:
-            return order >= 0
-        case _:
-            return _arithmetic(operator, *_same_kind(one, other))
+    if operator in _COMPARED:
+        return _COMPARED[operator](compare(one, other), 0)
+    return _arithmetic(operator, *_same_kind(one, other))
 
 
 def _arithmetic(operator: str, one: Any, other: Any) -> Any:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Postpone, Watermarks, hear
+from watersmeet.joins.core.marks import Bound, Watermarks, hear
 from watersmeet.joins.core.matching import Bools, Ints
-from watersmeet.joins.core.operator import Emission, Family, Marks, Report, StateOverflowError, Store
-from watersmeet.joins.state.spine import State
+from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.state.layout import Layout, Rows, as_int64
+from watersmeet.joins.state.spine import Spine, State
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
@@ -42,8 +44,8 @@ class Shard:
         operator: Family,
         store: Store,
         marks: Marks,
-        bounds: Sequence[Postpone] = (),
-        waits: Sequence[Postpone] | None = None,
+        bounds: Sequence[Bound] = (),
+        waits: Sequence[Bound] | None = None,
         *,
         slowest: bool = False,
     ) -> None:
@@ -71,6 +73,15 @@ class Shard:
             self.hand_out(port, table, late, *missed)
         return late
 
+    def admitted(self, port: int, table: pa.Table, layout: Layout) -> tuple[Rows, Rows]:
+        """The arrivals of a port that are in time: those that may match, and those that never can."""
+        side, rows = self.operator.sides[port], layout.rows(table)
+        known = rows.times
+        times = {c: known[c] if c in known else as_int64(table.column(c).combine_chunks()) for c in side.times}
+        late = self.late(port, table, times)
+        alive = side.alive(table, side.time)
+        return rows.where(alive & ~late), rows.where(~(alive | late))
+
     def hand_out(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:
         """Hand out late rows with the mark each missed and by how much, if the port shows them."""
         columns = self.operator.sides[port].late
@@ -88,18 +99,27 @@ class Shard:
             raise StateOverflowError(tuple(kept), limit)
         return sum(kept) - limit
 
+    def earliest(self, times: Sequence[Ints], kept: Sequence[int]) -> list[Bools]:
+        """Which of several lots of rows with these times must be dropped for the shard to keep no more than it may."""
+        together = np.concatenate(times)
+        chosen = np.zeros(together.size, np.bool_)
+        chosen[np.argsort(together, kind="stable")[: self.excess(kept)]] = True
+        return np.split(chosen, np.cumsum([part.size for part in times])[:-1])
+
     @property
     def kept(self) -> tuple[int, ...]:
         """How many rows each spine holds."""
         return tuple(len(spine) for spine in self.state.spines.values())
 
-    def held_back(self, columns: Iterable[str], earliest: Marks) -> dict[str, int]:
+    def held_back(self, columns: Iterable[str], waiting: Spine) -> dict[str, int]:
         """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
         emitted, marks = self.state.directory.emitted, dict[str, int]()
-        for name in columns:
-            if name in self.after.received:
-                mark = min(self.after.received[name], earliest.get(name, self.after.received[name]))
-                marks[name] = max(mark, emitted.get(name, mark))
+        for name in (name for name in columns if name in self.after.received):
+            mark, earliest = self.after.received[name], waiting.earliest(name)
+            if earliest is not None:
+                # As long as a row waits the result has not ended, not even in a column that is NULL there.
+                mark = min(mark, earliest, END_OF_INPUT - 1)
+            marks[name] = max(mark, emitted.get(name, mark))
         return marks
 
     def close(

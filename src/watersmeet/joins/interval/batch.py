@@ -75,14 +75,11 @@ def stream(
 
 def _admitted(join: IntervalJoin, shard: Shard, port: int, table: pa.Table) -> tuple[Rows, Rows]:
     """The arrivals of a port that are in time: those that may match, sorted, and those that never can."""
-    side, layout = join.sides[port], join.layouts[port]
-    rows = layout.rows(table)
-    late = shard.late(port, table, rows.times)
-    alive = side.alive(table, side.time)
-    new = layout.sorted(rows.where(alive & ~late))
+    new, dead = shard.admitted(port, table, join.layouts[port])
+    new = join.layouts[port].sorted(new)
     if join.tracked[port]:
         new = new.with_beside(**{MATCHED: np.zeros(len(new), np.bool_)})
-    return new, rows.where(~(alive | late))
+    return new, dead
 
 
 def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mapping[int, Rows]) -> Iterator[pa.Table]:
@@ -130,13 +127,13 @@ def _note(rows: Rows, positions: Ints) -> Ints:
 def _expired(join: IntervalJoin, shard: Shard, port: int, spine: Spine, kept: Kept) -> Iterator[Rows]:
     """Drop the blocks that have expired whole; gives the rows of a preserved side that expired alone."""
     for block in spine.blocks:
-        if not shard.after.expires_any(block.lowest):
+        if not shard.after.expires(block.lowest):
             kept.add(port, block.rows, block.lowest)
             continue
         if join.preserved[port]:
             rows = spine.read(block)
             yield _alone(rows, ~_alive(shard, rows) & ~shard.before.is_expired(rows.times, len(rows)))
-        if shard.after.expires_all(block.highest):
+        if shard.after.expires(block.highest):
             spine.drop(block)
             continue
         rows = spine.read(block)
@@ -151,18 +148,15 @@ def _dropped(
     join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: dict[int, Rows], kept: Kept
 ) -> list[tuple[int, Rows]]:
     """Drop the rows with the earliest times if more would be kept than may be; gives those that never matched."""
-    excess = shard.excess(kept.rows)
-    if not excess:
+    if not shard.excess(kept.rows):
         return []
     held = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
     parts = [*held, *((port, None, rows) for port, rows in new.items())]
     alive = [_alive(shard, rows) for _, _, rows in parts]
-    times = np.concatenate([rows.times[join.sides[port].time] for port, _, rows in parts])
-    oldest = np.zeros(len(times), np.bool_)
-    oldest[np.argsort(np.where(np.concatenate(alive), times, HIGHEST), kind="stable")[:excess]] = True
+    times = [rows.times[join.sides[port].time] for port, _, rows in parts]
+    oldest = shard.earliest([np.where(*each, HIGHEST) for each in zip(alive, times, strict=True)], kept.rows)
     alone: list[tuple[int, Rows]] = []
-    ends = np.cumsum([len(rows) for _, _, rows in parts])
-    for (port, block, rows), drop, lives in zip(parts, np.split(oldest, ends[:-1]), alive, strict=True):
+    for (port, block, rows), drop, lives in zip(parts, oldest, alive, strict=True):
         if drop.any():
             shard.tally.dropped[port] += int(drop.sum())
             kept.rows[port] -= int(drop.sum())

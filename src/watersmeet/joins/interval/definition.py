@@ -39,35 +39,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-from watersmeet.joins.core.operator import END_OF_INPUT, Marks, StateOverflowError
-from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Hearing, compare, evaluate, event_time, freeze
+from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import Hearing, Row, Step, event_time, fits, freeze, is_below, is_dead
 from watersmeet.joins.interval.operator import IntervalJoin
-
-Row = Mapping[str, Any]
-
-Number = Literal[0, 1]
-
-LEFT: Number = 0
-RIGHT: Number = 1
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one batch gives.
-
-    - ``rows``: the columns of the left side, then of the right; None where padded
-    - ``late``: the late rows with their port
-    - ``watermarks``: the watermarks of the result, for the columns that have one
-    - ``state``: how many rows are kept, left and right
-    """
-
-    rows: list[tuple[Any, ...]]
-    late: list[tuple[int, Row]]
-    watermarks: dict[str, int]
-    state: tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -82,7 +58,8 @@ class _Alive:
 class Reference:
     """An interval join in progress.
 
-    >>> from watersmeet.joins.interval.operator import Bound
+    >>> from watersmeet.joins.core.marks import Bound
+    >>> from watersmeet.joins.core.port import Port
     >>> left, right = Port(("l",), ("l",)), Port(("r",), ("r",))
     >>> bounds = (Bound("l", "r", 1), Bound("r", "l", 1))
     >>> join = Reference(IntervalJoin("left", left, right, -1, 1, bounds))
@@ -107,9 +84,9 @@ class Reference:
         new: tuple[list[_Alive], list[_Alive]] = ([], [])
         for port in (LEFT, RIGHT):
             for row in arrivals.get(port, ()):
-                if self._is_late(port, row):
+                if self._heard.is_late(self.join.sides[port], row):
                     late.append((port, row))
-                elif is_dead(self.join, port, row):
+                elif is_dead(self.join.sides[port], row, self.join.sides[port].time):
                     rows += self._alone(port, row)
                 else:
                     new[port].append(_Alive(row))
@@ -129,10 +106,8 @@ class Reference:
             return []
         if self.join.overflow == "fail":
             raise StateOverflowError((len(self._kept[LEFT]), len(self._kept[RIGHT])), limit)
-        times = (self.join.left.time, self.join.right.time)
-        ports: tuple[Number, Number] = (LEFT, RIGHT)
-        kept: list[tuple[Number, _Alive]] = [(port, one) for port in ports for one in self._kept[port]]
-        kept.sort(key=lambda each: event_time(each[1].row[times[each[0]]]) or 0)
+        kept = [(port, one) for port in (LEFT, RIGHT) for one in self._kept[port]]
+        kept.sort(key=lambda each: event_time(each[1].row[self.join.sides[each[0]].time]) or 0)
         rows: list[tuple[Any, ...]] = []
         for port, one in kept[: size - limit]:
             self._kept[port].remove(one)
@@ -148,41 +123,38 @@ class Reference:
         ]
         return max(found, default=None)
 
-    def _is_late(self, port: Number, row: Row) -> bool:
-        return any(_is_below(event_time(row[c]), self._heard.received.get(c)) for c in side_of(self.join, port).times)
-
     def _meet(self, left: list[_Alive], right: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         for one in left:
             for other in right:
-                if fits(self.join, one.row, other.row):
+                if are_pair(self.join, one.row, other.row):
                     once = self.join.kind == "semi" and not one.matched
                     if once or self.join.kind not in ("semi", "anti"):
                         rows.append(pair(self.join, one.row, other.row))
                     one.matched = other.matched = True
         return rows
 
-    def _expire(self, port: Number, new: list[_Alive]) -> list[tuple[Any, ...]]:
+    def _expire(self, port: int, new: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         stay: list[_Alive] = []
-        times = side_of(self.join, port).times
+        times = self.join.sides[port].times
         for alive in self._kept[port] + new:
-            if not any(_is_below(event_time(alive.row[c]), self.limit(c)) for c in times):
+            if not any(is_below(event_time(alive.row[c]), self.limit(c)) for c in times):
                 stay.append(alive)
             elif not alive.matched:
                 rows += self._alone(port, alive.row)
         self._kept[port][:] = stay
         return rows
 
-    def _alone(self, port: Number, row: Row) -> list[tuple[Any, ...]]:
-        return [padded(self.join, port, row)] if is_preserved(self.join, port) else []
+    def _alone(self, port: int, row: Row) -> list[tuple[Any, ...]]:
+        return [padded(self.join, port, row)] if self.join.preserved[port] else []
 
     def _watermarks(self) -> dict[str, int]:
         # As long as one column goes on, the end of another is no end of the result: padded rows have NULL there.
         ended = all(self._heard.received.get(column) == END_OF_INPUT for column in self.join.times)
         highest = END_OF_INPUT if ended else END_OF_INPUT - 1
         for port in (LEFT, RIGHT):
-            for column in side_of(self.join, port).times:
+            for column in self.join.sides[port].times:
                 if column not in self._heard.received or column not in self.join.times:
                     continue
                 mark = min(self._heard.received[column], highest)
@@ -200,18 +172,19 @@ class Reference:
 def all_pairs(join: IntervalJoin, left: Iterable[Row], right: Iterable[Row]) -> Counter[tuple[Any, ...]]:
     """The result of the join without time: each row with the number of times it occurs.
 
+    >>> from watersmeet.joins.core.port import Port
     >>> join = IntervalJoin("full", Port(("l",), ("l",)), Port(("r",), ("r",)), 0, 2, ())
     >>> sorted(all_pairs(join, [{"l": 1}, {"l": 5}], [{"r": 3}, {"r": 2}]).items())
     [((1, 2), 1), ((1, 3), 1), ((5, None), 1)]
     """
     lefts, rights = list(left), list(right)
-    met = [(i, j) for i, one in enumerate(lefts) for j, other in enumerate(rights) if fits(join, one, other)]
+    met = [(i, j) for i, one in enumerate(lefts) for j, other in enumerate(rights) if are_pair(join, one, other)]
     shown = [] if join.kind == "anti" else list({i: (i, j) for i, j in met}.values()) if join.kind == "semi" else met
     rows = [pair(join, lefts[i], rights[j]) for i, j in shown]
-    if is_preserved(join, LEFT):
+    if join.preserved[LEFT]:
         matched = {i for i, _ in met}
         rows += [padded(join, LEFT, row) for i, row in enumerate(lefts) if i not in matched]
-    if is_preserved(join, RIGHT):
+    if join.preserved[RIGHT]:
         matched = {j for _, j in met}
         rows += [padded(join, RIGHT, row) for j, row in enumerate(rights) if j not in matched]
     return multiset(rows)
@@ -222,41 +195,12 @@ def multiset(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(freeze(value) for value in row) for row in rows)
 
 
-def fits(join: IntervalJoin, left: Row, right: Row) -> bool:
+def are_pair(join: IntervalJoin, left: Row, right: Row) -> bool:
     """Whether two rows are a pair of the result, time of arrival apart."""
-    if is_dead(join, LEFT, left) or is_dead(join, RIGHT, right):
-        return False
-    keys = zip(join.left.keys, join.right.keys, strict=True)
-    if any(compare(left[one], right[other]) != 0 for one, other in keys):
-        return False
     left_time, right_time = event_time(left[join.left.time]), event_time(right[join.right.time])
-    assert left_time is not None and right_time is not None  # a dead row has been turned away above
-    if not join.lower <= right_time - left_time <= join.upper:
+    if left_time is None or right_time is None or not join.lower <= right_time - left_time <= join.upper:
         return False
-    return join.condition is None or evaluate(join.condition, {**left, **right}) is True
-
-
-def is_dead(join: IntervalJoin, port: Number, row: Row) -> bool:
-    """Whether a row of that port can never be part of a pair."""
-    side = side_of(join, port)
-    if side.dead is not None and row[side.dead] is not False:
-        return True
-    return row[side.time] is None or any(row[key] is None for key in side.keys)
-
-
-def is_preserved(join: IntervalJoin, port: Number) -> bool:
-    """Whether a row of that port that matches nothing comes out padded.
-
-    >>> side = Port(("t",), ("t",))
-    >>> is_preserved(IntervalJoin("left", side, side, 0, 0, ()), RIGHT)
-    False
-    """
-    return join.kind == "full" or join.kind in (("left", "anti"), ("right",))[port]
-
-
-def side_of(join: IntervalJoin, port: Number) -> Port:
-    """The left side for port 0, the right side for port 1."""
-    return join.left if port == LEFT else join.right
+    return fits(join.sides, join.condition, left, right)
 
 
 def pair(join: IntervalJoin, left: Row, right: Row) -> tuple[Any, ...]:
@@ -264,20 +208,15 @@ def pair(join: IntervalJoin, left: Row, right: Row) -> tuple[Any, ...]:
     return (*(left[c] for c in join.left.columns), *(right[c] for c in join.right.columns))
 
 
-def padded(join: IntervalJoin, port: Number, row: Row) -> tuple[Any, ...]:
+def padded(join: IntervalJoin, port: int, row: Row) -> tuple[Any, ...]:
     """The row of the result that a row makes alone."""
-    nothing = dict.fromkeys(side_of(join, RIGHT if port == LEFT else LEFT).columns)
+    nothing = dict.fromkeys(join.sides[1 - port].columns)
     return pair(join, row, nothing) if port == LEFT else pair(join, nothing, row)
 
 
 def _minus(mark: int, constant: int) -> int:
     # Only the end itself is infinite: a mark far in the future must not pass for it.
     return END_OF_INPUT if mark == END_OF_INPUT else min(mark - constant, END_OF_INPUT - 1)
-
-
-def _is_below(time: int | None, mark: int | None) -> bool:
-    """Strictly: a row exactly at the mark is neither late nor expired. Nothing withstands the end, not even NULL."""
-    return mark == END_OF_INPUT or (time is not None and mark is not None and time < mark)
 
 
 DEFINITION = Reference

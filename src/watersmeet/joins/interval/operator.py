@@ -9,16 +9,14 @@ A batch is one instant of a shard:
 1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
    counted, and never padded.
 2. A new row that can never match (NULL key, NULL time, own predicate not true) is padded at once if its side is
-preserved.
+   preserved.
 3. The other new rows meet what the other side has in state, and each other.
 4. The marks of the batch are folded in. Whatever has now expired leaves, new rows included; of a preserved side, the
-rows
-   that never matched leave padded, in this same batch.
+   rows that never matched leave padded, in this same batch.
 
 Nothing that is in time can satisfy the bounds of a row beyond its limit: that is what the limit says. So an expired
-row may stay in
-its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in one batch or
-in two.
+row may stay in its run until the whole run is dropped, and new rows of both sides may all meet, whether they arrive in
+one batch or in two.
 """
 
 from __future__ import annotations
@@ -26,53 +24,25 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import ROWS_PER_PIECE
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.matching import Pairs, shifted, stretches
-from watersmeet.joins.core.meeting import verified
-from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
 from watersmeet.joins.interval.batch import MATCHED, stream
 from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Layout, Rows
 
-Kind = Literal["inner", "left", "right", "full", "semi", "anti"]
-"""What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: pairs, and rows of the preserved side or sides that
-die alone, padded with nulls. ``semi``: a left row once, at its first match. ``anti``: a left row when it dies alone."""
-
-PRESERVED: Mapping[Kind, tuple[bool, bool]] = {
-    "inner": (False, False),
-    "left": (True, False),
-    "right": (False, True),
-    "full": (True, True),
-    "semi": (False, False),
-    "anti": (True, False),
-}
-"""Whether a port's rows come out when they die alone."""
-
-LEFT_ONLY: frozenset[Kind] = frozenset({"semi", "anti"})
-"""The kinds whose result shows the left side only."""
-
-TRACKED: Mapping[Kind, tuple[bool, bool]] = {**PRESERVED, "semi": (True, False)}
-"""Whether it is remembered which rows of a port have matched."""
-
 
 @dataclass(frozen=True)
-class Bound:
-    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it."""
-
-    column: str
-    other: str
-    constant: int
-
-
-@dataclass(frozen=True)
-class IntervalJoin(Family):
+class IntervalJoin(TwoSided):
     """An interval join, ready to run.
 
     The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
@@ -81,20 +51,13 @@ class IntervalJoin(Family):
 
     name: ClassVar[str] = "interval"
 
-    kind: Kind
-    left: Port
-    right: Port
     lower: int
     upper: int
     bounds: tuple[Bound, ...]
     condition: Condition | None = None
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Process one batch of one shard (see the module's definition)."""
-        return gathered(self.stream(store, arrivals, marks))
-
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
 
     @property
@@ -122,21 +85,6 @@ class IntervalJoin(Family):
     def times(self) -> tuple[str, ...]:
         """The watermarked columns of the result."""
         return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
-
-    @property
-    def sides(self) -> tuple[Port, Port]:
-        """Left and right, by port."""
-        return (self.left, self.right)
-
-    @property
-    def preserved(self) -> tuple[bool, bool]:
-        """Whether a port's rows are emitted padded when they die alone."""
-        return PRESERVED[self.kind]
-
-    @property
-    def tracked(self) -> tuple[bool, bool]:
-        """Whether it is remembered which rows of a port have matched."""
-        return TRACKED[self.kind]
 
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:

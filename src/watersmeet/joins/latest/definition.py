@@ -8,10 +8,8 @@ from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.operator import Marks
-from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.core.rowwise import Row, freeze
 from watersmeet.joins.latest.operator import Latest
-
-Row = Mapping[str, Any]
 
 
 class LatestReference:

@@ -1,4 +1,8 @@
-"""One batch of a lookup join in one shard: the table changes, rows that waited are shown, new rows are looked up."""
+"""One batch of a lookup join in one shard: the table changes, rows that waited are shown, new rows are looked up.
+
+Rows that wait are numbered in the order in which they were looked up, and the clock never goes back, so whatever is
+forgotten, by age or because too many wait, are the rows that came first.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import OP, POSITION
+from watersmeet.joins.core.changes import OP, POSITION, ROWS_PER_PIECE
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints, Pairs, stretches
-from watersmeet.joins.core.meeting import verified
-from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, LOADED, NOW, Emission, Marks, StateOverflowError, Store
+from watersmeet.joins.core.operator import LEFT, LOADED, NOW, Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER, forget, forget_before, numbered, waiting_for
+from watersmeet.joins.core.two_sided import verified
 from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Rows
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, chunked
@@ -23,14 +27,14 @@ from watersmeet.joins.state.table import Table, chunked
 if TYPE_CHECKING:
     from watersmeet.joins.lookup.operator import LookupJoin
 
-ROWS_PER_PIECE = 262_144
-"""So many rows are joined or released at once: a column of them must stay below the 2 GiB that Arrow allows it."""
-
 WAITING = Budget()
 """Rows leave one by one, as their table rows come, and the oldest in between: runs of about one size become one."""
 
 HELD = Budget(block=8_192, largest=8_192, chunk=ROWS_PER_PIECE)
 """Rows that are held back leave all at once: only short runs of them are worth merging."""
+
+NUMBER, ARRIVED = "#number", "#arrived"
+"""int64 columns: a row's place in the order of arrival, and the clock then; `LOWEST` before there was one."""
 
 _FIRST = "first"
 """Among the numbers of the directory: the first clock there ever was."""
@@ -69,7 +73,7 @@ def stream(
     shard, held = step.shard, step.held
     clock, first = _clocks(shard, marks.get(NOW, int(LOWEST)))
     if join.retention is not None and first < clock - join.retention:
-        forget_before(step.waiting, clock - join.retention)
+        _forget_before(step.waiting, clock - join.retention)
     gained = _changed(step, arrivals[join.table]) if join.table in arrivals else np.zeros(0, np.int64)
     yield from _show_again(step, gained)
     is_loaded = not join.load_first or shard.after.received.get(LOADED, 0) > 0
@@ -84,10 +88,10 @@ def stream(
         if is_loaded:
             yield from _answered(step, table, clock)
         else:
-            held.add(join.held_layout.rows(numbered(held, table)))
+            held.add(join.held_layout.rows(_numbered(held, table)))
     _limit(step)
     numbers = {} if first == LOWEST else {_FIRST: first}
-    yield shard.close(_watermarks(step), kept=step.kept, numbers=numbers)
+    yield shard.close(shard.held_back(join.stream_side.times, held), kept=step.kept, numbers=numbers)
 
 
 def _clocks(shard: Shard, now: int) -> tuple[int, int]:
@@ -117,7 +121,7 @@ def _changed(step: Lookup, table: pa.Table) -> Ints:
 
 def _show_again(step: Lookup, codes: Ints) -> Iterator[pa.Table]:
     """Show the rows that wait and now meet something, for which the table gained rows of these codes."""
-    for block, positions in waiting_for(step.waiting, codes):
+    for block, positions in _waiting_for(step.waiting, codes):
         met = yield from _meet(step, step.waiting.read(block).take(positions))
         leaving = np.zeros(block.rows, np.bool_)
         leaving[positions] = met
@@ -136,7 +140,7 @@ def _answered(step: Lookup, table: pa.Table, clock: int) -> Iterator[pa.Table]:
     join = step.join
     alive = join.stream_side.alive(table)
     clocks = pa.array(np.full(table.num_rows, clock))
-    rows = join.waiting_layout.rows(numbered(step.waiting, table).append_column(ARRIVED, clocks))
+    rows = join.waiting_layout.rows(_numbered(step.waiting, table).append_column(ARRIVED, clocks))
     asking = np.flatnonzero(alive)
     asking = asking[np.argsort(rows.codes[asking], kind="stable")]
     met = np.zeros(len(rows), np.bool_)
@@ -199,14 +203,43 @@ def _limit(step: Lookup) -> None:
 
 def _forget(step: Lookup, rows: int) -> None:
     if rows > 0:
-        forget(step.waiting, rows)
+        _forget_first(step.waiting, rows)
         step.shard.tally.dropped[step.join.stream_port] += rows
 
 
-def _watermarks(step: Lookup) -> Marks:
-    """The marks of the result: those of the stream, as far as rows that are held back do not hold them back."""
-    times, held = step.join.stream_side.times, step.held
-    # As long as a row is held back the result has not ended, not even in a column that is NULL there.
-    hold = ((name, held.earliest(name)) for name in times)
-    earliest = {name: min(time, END_OF_INPUT - 1) for name, time in hold if time is not None}
-    return step.shard.held_back(times, earliest)
+def _numbered(spine: Spine, table: pa.Table) -> pa.Table:
+    """Rows in the order of arrival with their numbers, which follow those of the spine."""
+    first = 1 + max((block.highest[NUMBER] for block in spine.blocks), default=0)
+    return table.append_column(NUMBER, pa.array(np.arange(first, first + table.num_rows)))
+
+
+def _waiting_for(spine: Spine, codes: Ints) -> Iterator[tuple[Block, Ints]]:
+    """The rows that wait for these codes (sorted, each once): blocks, and positions in each."""
+    for block in spine.blocks:
+        first = np.searchsorted(codes, block.lowest_code, "left")
+        if first == np.searchsorted(codes, block.highest_code, "right"):
+            continue
+        stored = spine.read(block).codes
+        found = np.minimum(np.searchsorted(codes, stored), codes.size - 1)
+        positions = np.flatnonzero((codes[found] == stored) & spine.left(block))
+        if positions.size:
+            yield block, positions
+
+
+def _forget_before(spine: Spine, limit: int, column: str = ARRIVED) -> None:
+    """Forget the rows that came before that clock, or number."""
+    for block in spine.blocks:
+        if block.highest[column] < limit:
+            spine.drop(block)
+        elif block.lowest[column] < limit:
+            spine.remove(block, spine.read(block).times[column] < limit)
+
+
+def _forget_first(spine: Spine, rows: int) -> None:
+    """Forget so many rows, at least one, the first to have come."""
+    numbers = np.zeros(0, np.int64)
+    for block in sorted(spine.blocks, key=lambda block: block.lowest[NUMBER]):
+        if np.count_nonzero(numbers < block.lowest[NUMBER]) >= rows:
+            break
+        numbers = np.concatenate([numbers, spine.read(block).times[NUMBER][spine.left(block)]])
+    _forget_before(spine, int(np.partition(numbers, rows - 1)[rows - 1]) + 1, NUMBER)

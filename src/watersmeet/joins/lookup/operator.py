@@ -29,16 +29,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.operator import RIGHT, Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.lookup.batch import stream
-from watersmeet.joins.lookup.waiting import ARRIVED, NUMBER
+from watersmeet.joins.core.two_sided import TwoSided
+from watersmeet.joins.lookup.batch import ARRIVED, NUMBER, stream
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.state.table import BUDGET, table_layout
@@ -52,7 +52,7 @@ LateTable = Literal["reemit", "ignore"]
 
 
 @dataclass(frozen=True)
-class LookupJoin(Family):
+class LookupJoin(TwoSided):
     """A lookup join, ready to run.
 
     - ``left``, ``right``: how the rows of the sides arrive; only the stream's ``times`` matter, and nothing is late
@@ -79,8 +79,6 @@ class LookupJoin(Family):
     name: ClassVar[str] = "lookup"
 
     kind: LookupKind
-    left: Port
-    right: Port
     table: int = RIGHT
     condition: Condition | None = None
     late_table: LateTable = "reemit"
@@ -103,18 +101,9 @@ class LookupJoin(Family):
         """How the rows of the stream arrive."""
         return self.sides[self.stream_port]
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Process one batch of one shard (see the module's definition)."""
-        return gathered(self.stream(store, arrivals, marks))
-
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
-
-    @property
-    def may_split(self) -> bool:
-        """A batch comes whole: all changes of the table come before its stream rows."""
-        return False
 
     @property
     def loaded_first(self) -> tuple[int, ...]:
@@ -130,11 +119,6 @@ class LookupJoin(Family):
     def reemits(self) -> bool:
         """Whether rows wait."""
         return self.preserves and self.late_table == "reemit"
-
-    @property
-    def sides(self) -> tuple[Port, Port]:
-        """Left and right, by port."""
-        return (self.left, self.right)
 
     @property
     def needs_clock(self) -> bool:
@@ -153,14 +137,10 @@ class LookupJoin(Family):
             condition=names.condition(self.condition),
         )
 
-    def for_shards(self, shards: int) -> LookupJoin:
+    def for_shards(self, shards: int) -> Self:
         """The join as it runs in each of so many shards: in each, its part of the rows may wait and be kept."""
-        parts = {name: None if size is None else -(-size // shards) for name, size in self._limits.items()}
-        return replace(self, **parts)
-
-    @property
-    def _limits(self) -> dict[str, int | None]:
-        return {"waiting": self.waiting, "max_rows": self.max_rows}
+        waiting = None if self.waiting is None else -(-self.waiting // shards)
+        return replace(super().for_shards(shards), waiting=waiting)
 
     @cached_property
     def table_layout(self) -> Layout:

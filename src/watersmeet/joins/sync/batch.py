@@ -154,15 +154,12 @@ def _met(join: SyncJoin, shard: Shard, lanes: Sequence[Lane], touched: Ints) -> 
 
 def _keep_within(shard: Shard, lanes: Sequence[Lane]) -> None:
     """Keep no more rows than the shard may: fail, or drop those with the earliest times."""
-    excess = shard.excess([len(lane.waiting) for lane in lanes])
-    if not excess:
+    kept = [len(lane.waiting) for lane in lanes]
+    if not shard.excess(kept):
         return
-    found = [lane.waiting.times() for lane in lanes]
-    times = np.concatenate(found)
-    ports = np.repeat(np.arange(len(lanes)), [some.size for some in found])
-    earliest = np.lexsort((ports, times))[:excess]
-    for lane in lanes:
-        leaving = times[earliest[ports[earliest] == lane.port]]
+    times = [lane.waiting.times() for lane in lanes]
+    for lane, own, drop in zip(lanes, times, shard.earliest(times, kept), strict=True):
+        leaving = np.sort(own[drop])
         shard.tally.dropped[lane.port] += leaving.size
         lane.removed(leaving)
         # Whatever else has such a time waits for a row that is gone, and for none that may come.

@@ -7,28 +7,9 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any
 
-from watersmeet.joins.core.operator import END_OF_INPUT, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import Hearing, event_time
+from watersmeet.joins.core.operator import Marks, StateOverflowError
+from watersmeet.joins.core.rowwise import Hearing, Row, Step, event_time, is_below
 from watersmeet.joins.sync.operator import DisorderError, SyncJoin
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SyncStep:
-    """What one batch gives.
-
-    - ``rows``: the columns of all ports, one port after the other
-    - ``late``: the rows that were dropped as disorder, with their port
-    - ``watermarks``: the watermarks of the result
-    - ``state``: how many rows of each port wait; ``dropped``: how many were dropped because too many did
-    """
-
-    rows: list[tuple[Any, ...]]
-    late: list[tuple[int, Row]]
-    watermarks: dict[str, int]
-    state: tuple[int, ...]
-    dropped: tuple[int, ...]
 
 
 @dataclass
@@ -54,7 +35,7 @@ class SyncReference:
         self._seen = [set() for _ in self.join.ports]
         self._heard = Hearing(self.join, list(permutations(self.join.times, 2)), slowest=True)
 
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> SyncStep:
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         late: list[tuple[int, Row]] = []
         for port in sorted(arrivals):
@@ -67,7 +48,7 @@ class SyncReference:
         self._prune()
         dropped = self._limit()
         state = tuple(len(waiting) for waiting in self._waiting)
-        return SyncStep(rows, late, self._watermarks(), state, dropped)
+        return Step(rows, late, self._watermarks(), state, dropped)
 
     def _accepts(self, port: int, row: Row) -> bool:
         """Let a row wait, unless it has no time or is disorder."""
@@ -75,7 +56,7 @@ class SyncReference:
         time = event_time(row[name])
         if time is None:
             return False
-        if _has_passed(self._heard.received.get(name), time) or time in self._seen[port]:
+        if is_below(time, self._heard.received.get(name)) or time in self._seen[port]:
             if self.join.disorder == "error":
                 raise DisorderError(port, name, time)
             return False
@@ -88,11 +69,11 @@ class SyncReference:
         marks = [self._heard.received.get(name) for name in self.join.times]
         for time in set[int]().union(*self._waiting):
             missing = [port for port, waiting in enumerate(self._waiting) if time not in waiting]
-            if any(_has_passed(marks[port], time) for port in missing):
+            if any(is_below(time, marks[port]) for port in missing):
                 for waiting in self._waiting:
                     waiting.pop(time, None)
         for port, mark in enumerate(marks):
-            self._seen[port] = {time for time in self._seen[port] if not _has_passed(mark, time)}
+            self._seen[port] = {time for time in self._seen[port] if not is_below(time, mark)}
 
     def _limit(self) -> tuple[int, ...]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""
@@ -112,11 +93,6 @@ class SyncReference:
         if any(name not in self._heard.received for name in self.join.times):
             return {}
         return dict.fromkeys(self.join.times, min(self._heard.received[name] for name in self.join.times))
-
-
-def _has_passed(mark: int | None, time: int) -> bool:
-    """Whether a mark says that no row of that time comes any more. Nothing comes after the end."""
-    return mark is not None and (mark == END_OF_INPUT or time < mark)
 
 
 DEFINITION = SyncReference

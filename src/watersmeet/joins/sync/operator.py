@@ -31,9 +31,9 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.interval.operator import Bound
 from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.sync.batch import DisorderError, step
 

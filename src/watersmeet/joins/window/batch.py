@@ -15,9 +15,8 @@ from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Rows, as_int64, one_batch
 from watersmeet.joins.state.spine import Spine
-from watersmeet.joins.window.lives import Lives, lives
+from watersmeet.joins.window.lives import CLOCK, DEAD, MATCHED, NUMBER, Lives, Window, inserted, lives
 from watersmeet.joins.window.meet import NO_PORT, Facing, Found, Ports, Positions, face, joined, pieces, stretches
-from watersmeet.joins.window.rows import CLOCK, DEAD, MATCHED, NUMBER, Window, inserted
 
 if TYPE_CHECKING:
     from watersmeet.joins.core.port import Port

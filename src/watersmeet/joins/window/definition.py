@@ -7,33 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import compare, evaluate, event_time, freeze
+from watersmeet.joins.core.rowwise import Row, Step, event_time, fits, freeze
 from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
 
 MICROS_PER_SECOND = 1_000_000
 
-Row = Mapping[str, Any]
 Shown = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class WindowStep:
-    """What one batch gives.
-
-    - ``rows``: the columns of the left side, then of the right, None where padded, then the join's extra columns
-    - ``unmatched``: rows that died alone and have an output of their own, with their port
-    - ``matched``: how many pairs; ``padded``: how many rows of each port died alone and came out, on either output
-    - ``state``, ``partitions``: how many rows and partitions are in the windows; ``dropped``: how many rows were
-      discarded
-    """
-
-    rows: list[Shown]
-    unmatched: list[tuple[int, Shown]]
-    matched: int
-    padded: tuple[int, int]
-    state: tuple[int, int]
-    dropped: tuple[int, int]
-    partitions: tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -72,7 +51,7 @@ class WindowReference:
     _padded: list[int] = field(default_factory=lambda: [0, 0], init=False)
     _dropped: list[int] = field(default_factory=lambda: [0, 0], init=False)
 
-    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> WindowStep:
+    def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         self._rows, self._unmatched, self._matched, self._padded, self._dropped = [], [], 0, [0, 0], [0, 0]
         self._hear(marks)
@@ -87,7 +66,7 @@ class WindowReference:
         state = (len(self._windows[LEFT]), len(self._windows[RIGHT]))
         partitions = (len(self._partitions(LEFT)), len(self._partitions(RIGHT)))
         padded, dropped = (self._padded[LEFT], self._padded[RIGHT]), (self._dropped[LEFT], self._dropped[RIGHT])
-        return WindowStep(self._rows, self._unmatched, self._matched, padded, state, dropped, partitions)
+        return Step(self._rows, [], {}, state, dropped, self._unmatched, self._matched, padded, partitions)
 
     def _hear(self, marks: Marks) -> None:
         if NOW in marks:
@@ -137,12 +116,7 @@ class WindowReference:
 
     def _fits(self, new: _Stored, other: _Stored) -> bool:
         left, right = (new.row, other.row) if new.port == LEFT else (other.row, new.row)
-        for side, row in ((self.join.left, left), (self.join.right, right)):
-            if side.dead is not None and row[side.dead] is not False:
-                return False
-        if any(compare(left[a], right[b]) != 0 for a, b in zip(self.join.left.keys, self.join.right.keys, strict=True)):
-            return False
-        return self.join.condition is None or evaluate(self.join.condition, {**left, **right}) is True
+        return fits(self.join.sides, self.join.condition, left, right)
 
     def _insert(self, new: _Stored) -> list[_Stored]:
         """Insert a row, and return the rows that leave and may come out."""

@@ -1,4 +1,4 @@
-"""How long the rows of a window live, as triggers of the batch.
+"""The rows of a window: what is kept of them, and how long they live, as triggers of the batch.
 
 The triggers of a batch are numbered: 0 is the passing of time before its arrivals, 1 to n are its arrivals, n + 1 is
 the limit on all rows after them. A row *ends* at the trigger that takes it out of its window, or at n + 2 if it stays:
@@ -16,14 +16,60 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
-from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.layout import Layout, Rows, as_int64
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
-from watersmeet.joins.window.rows import Window
 
 if TYPE_CHECKING:
     from watersmeet.joins.window.operator import PartitionLimit, WindowSpec
 
 MICROS_PER_SECOND = 1_000_000
+
+NUMBER, CLOCK, DEAD = "#number", "#clock", "#dead"
+"""What is kept of a row besides its own columns: its arrival number, when it was inserted (the highest number: before
+there was a clock), and whether it can never match."""
+
+MATCHED = "matched"
+"""The note that says which rows have matched."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows of one side in order of arrival: what is in its window, then what is new; without clocks if none matter."""
+
+    table: pa.RecordBatch
+    numbers: Ints
+    codes: Ints
+    dead: Bools
+    clocks: Ints
+    matched: Bools
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @staticmethod
+    def of(rows: Rows, code: str | None, first_clock: int | None) -> Window:
+        """These rows, those inserted before there was a clock at the first that came."""
+        table, none = rows.table, np.zeros(len(rows), np.int64)
+        return Window(
+            table,
+            rows.beside[NUMBER],
+            none if code is None else as_int64(table.column(code)),
+            table.column(DEAD).to_numpy(zero_copy_only=False).astype(np.bool_),
+            inserted(rows.times.get(CLOCK, none[:0]), first_clock),
+            rows.beside.get(MATCHED, none).astype(np.bool_),
+        )
+
+
+def layout_of(stored: tuple[str, ...], *, clocked: bool, tracked: bool) -> Layout:
+    """How a side's rows are kept: in order of arrival, with clocks, and who has matched, where that matters."""
+    times = (CLOCK,) if clocked else ()
+    columns = (*stored, DEAD, *times)
+    return Layout(columns, times, numbers=(NUMBER,), notes=((MATCHED, "flag"),) if tracked else ())
+
+
+def inserted(clocks: Ints, first_clock: int | None) -> Ints:
+    """When rows with these clocks were inserted."""
+    return clocks if first_clock is None else np.where(clocks == HIGHEST, first_clock, clocks)
 
 
 @dataclass

@@ -51,23 +51,16 @@ import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity, Names
-from watersmeet.joins.core.operator import Emission, Family, Marks, Store, gathered
+from watersmeet.joins.core.operator import Emission, Marks, Store
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.window.batch import stream
-from watersmeet.joins.window.rows import layout_of
+from watersmeet.joins.window.lives import layout_of
 
 WindowKind = Literal["inner", "left", "right", "full"]
 """What comes out. ``inner``: pairs. ``left``, ``right``, ``full``: also rows of the preserved side or sides that die
 alone."""
-
-PRESERVED: Mapping[WindowKind, tuple[bool, bool]] = {
-    "inner": (False, False),
-    "left": (True, False),
-    "right": (False, True),
-    "full": (True, True),
-}
-"""Whether a port's rows come out when they die alone."""
 
 TRIGGER_PORT, TRIGGER, SEQ, LAST = "_trigger_port", "_trigger", "_seq", "_last"
 """What a row of a punctuated result shows of its trigger: the port of the arrival (int8; NULL: time evicted it, or a
@@ -128,7 +121,7 @@ class WindowSpec:
 
 
 @dataclass(frozen=True)
-class WindowJoin(Family):
+class WindowJoin(TwoSided):
     """A window join, ready to run. Rows that are ``dead`` never match, but are stored, and evict.
 
     - ``windows``: how long the rows of each port stay
@@ -144,8 +137,6 @@ class WindowJoin(Family):
     name: ClassVar[str] = "window"
 
     kind: WindowKind
-    left: Port
-    right: Port
     windows: tuple[WindowSpec, WindowSpec]
     condition: Condition | None = None
     interleaved: bool = True
@@ -153,28 +144,9 @@ class WindowJoin(Family):
     punctuated: bool = False
     emit_discarded: bool = False
 
-    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
-        """Process one batch of one shard (see the module's definition)."""
-        return gathered(self.stream(store, arrivals, marks))
-
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        """The same as `step`: joined rows as they come, and last the emission with the rest."""
+        """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
-
-    @property
-    def may_split(self) -> bool:
-        """A batch comes whole: its rows are put in their order of arrival first."""
-        return False
-
-    @property
-    def sides(self) -> tuple[Port, Port]:
-        """Left and right, by port."""
-        return (self.left, self.right)
-
-    @property
-    def preserved(self) -> tuple[bool, bool]:
-        """Whether a port's rows come out when they die alone."""
-        return PRESERVED[self.kind]
 
     @property
     def extra(self) -> tuple[str, ...]:

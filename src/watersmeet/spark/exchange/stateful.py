@@ -18,17 +18,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
-from watersmeet.joins.core.operator import (
-    END_OF_INPUT,
-    RUN,
-    Emission,
-    JoinOperator,
-    Marks,
-    Piecewise,
-    Report,
-    StepError,
-    Store,
-)
+from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
 from watersmeet.spark.private.told import run_group
@@ -90,7 +80,7 @@ class ShardProcessor(StatefulProcessor):
 
     def __init__(
         self,
-        operator: JoinOperator,
+        operator: Family,
         name: str,
         fingerprint: str,
         shards: Shards,
@@ -102,8 +92,7 @@ class ShardProcessor(StatefulProcessor):
         self.fingerprint = fingerprint
         self.shards = shards
         self.ends = dict.fromkeys(ends, END_OF_INPUT)
-        may_split = isinstance(operator, Piecewise) and operator.may_split
-        self.bytes_per_step = bytes_per_step if may_split else sys.maxsize
+        self.bytes_per_step = bytes_per_step if operator.may_split else sys.maxsize
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map from names to values per shard."""
@@ -139,7 +128,7 @@ class ShardProcessor(StatefulProcessor):
         with tally.computing():
             arrivals = waiting.arrivals()
         try:
-            for piece in tally.timed(self._pieces(store, arrivals, marks)):
+            for piece in tally.timed(self.operator.stream(store, arrivals, marks)):
                 if not isinstance(piece, Emission):
                     if piece.num_rows:
                         yield _records([tally.handed_out(piece)])
@@ -152,11 +141,6 @@ class ShardProcessor(StatefulProcessor):
         except StepError as error:
             refusal = Refusal(error.condition, {"join": self.name, **error.parameters})
             raise TravellingError(refusal) from None
-
-    def _pieces(self, store: Store, arrivals: dict[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
-        if isinstance(self.operator, Piecewise):
-            return self.operator.stream(store, arrivals, marks)
-        return iter([self.operator.step(store, arrivals, marks)])
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
