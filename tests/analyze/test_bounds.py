@@ -209,9 +209,28 @@ def test_within_and_on_give_the_lowest_bound(analyzed):
     assert shown(join_of(analyzed(sql)).bounds) == [(*FORWARD, 5 * MINUTE), (*BACKWARD, 0)]
 
 
-def test_warns_of_bounds_that_no_time_satisfies(analyzed):
-    query = analyzed(select("v1.a >= v2.a + 1 AND v2.a >= v1.a + 1"))
-    assert any("no rows ever meet" in warned.message for warned in query.warnings)
+@pytest.mark.parametrize(
+    ("on", "streams", "fits"),
+    [
+        ("v1.a >= v2.a + 1 AND v2.a >= v1.a + 1", V, False),
+        ("v2.a >= v1.a AND v2.a <= v1.a", V, True),
+        ("v2.a > v1.a AND v2.a <= v1.a", V, False),
+        ("v2.a > v1.a AND v2.a < v1.a + 1", V, False),
+        ("v2.a > v1.a AND v2.a < v1.a + 2", V, True),
+        ("v2.a > v1.a + INTERVAL 5 SECONDS AND v2.a < v1.a + INTERVAL 1 SECOND", V_TIME, False),
+        ("v2.a > v1.a AND v2.a < v1.a + INTERVAL 1 SECOND", V_TIME, True),
+        # Dates are whole days apart.
+        ("v2.a > v1.a AND v2.a < v1.a + 1", V_DATE, False),
+        ("v2.a > v1.a AND v2.a < v1.a + 2", V_DATE, True),
+    ],
+)
+def test_bounds_that_no_time_satisfies_are_refused(analyzed, refused, on: str, streams: str, fits: bool):
+    if fits:
+        assert len(join_of(analyzed(select(on, streams))).bounds) == 2
+    else:
+        [refusal] = refused(select(on, streams))
+        assert refusal.condition == "NO_TIME_FITS"
+        assert "v1.a" in str(refusal.message) and "v2.a" in str(refusal.message)
 
 
 def test_chained_joins_use_the_times_of_every_source_of_a_side(analyzed):
@@ -291,25 +310,37 @@ def chains(draw: st.DrawFn) -> list[tuple[str, list[tuple[str, str, int]]]]:
     return found
 
 
+def lowest(bounds: list[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
+    return {(a, b): min(c for x, y, c in bounds if (x, y) == (a, b)) for a, b, _ in bounds}
+
+
+def refusals_of(stream: str, bounds: dict[tuple[str, str], int]) -> list[str]:
+    """The conditions of the refusals of a join of that stream."""
+    if len({a[0] == stream for a, _ in bounds}) < 2:
+        return ["UNBOUNDED_STATE"]
+    both = [bounds[a, b] + bounds[b, a] for a, b in bounds if (b, a) in bounds and a < b]
+    return ["NO_TIME_FITS"] * sum(width < 0 for width in both)
+
+
 @given(joins=chains())
 def test_a_chain_may_run_if_every_join_is_bounded_in_both_directions(joins):
     relation = "a" + "".join(
         f" {kind} JOIN {stream} ON " + " AND ".join(f"{a} >= {b} - ({constant})" for a, b, constant in bounds)
         for stream, (kind, bounds) in zip("bcd", joins, strict=False)
     )
-    directions = [{a[0] == s for a, _, _ in bounds} for s, (_, bounds) in zip("bcd", joins, strict=False)]
     script = read_script(f"{ABCD} SELECT STREAM a.k FROM {relation};", "q.sql")
-    if any(len(found) < 2 for found in directions):
+    expected = [
+        condition for s, (_, bounds) in zip("bcd", joins, strict=False) for condition in refusals_of(s, lowest(bounds))
+    ]
+    if expected:
         with pytest.raises(WatersmeetError) as error:
             analyze(script)
-        assert {refusal.condition for refusal in error.value.refusals} == {"UNBOUNDED_STATE"}
-        assert len(error.value.refusals) == sum(len(found) < 2 for found in directions)
+        assert sorted(refusal.condition for refusal in error.value.refusals) == sorted(expected)
         return
     join = analyze(script)[0].relation
     for _, bounds in reversed(joins):
         assert isinstance(join, AnalyzedIntervalJoin)
-        lowest = {(a, b): min(c for x, y, c in bounds if (x, y) == (a, b)) for a, b, _ in bounds}
-        assert {(a, b): c for a, b, c in shown(join.bounds)} == lowest
+        assert {(a, b): c for a, b, c in shown(join.bounds)} == lowest(bounds)
         join = join.left
 
 

@@ -95,7 +95,11 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
         for i, s in enumerate("lr")
     ]
     lower, upper = sorted((draw(st.integers(-5, 5)), draw(st.integers(-5, 5))))
-    bounds = [Bound("l.t", "r.t", upper), Bound("r.t", "l.t", -lower)]
+    strict = draw(st.tuples(st.booleans(), st.booleans()))
+    bounds = [
+        Bound("l.t", "r.t", upper + strict[0], strict[0]),
+        Bound("r.t", "l.t", -lower + strict[1], strict[1]),
+    ]
     extra = _second_bounds(draw, times)
     parts = [_holds(bound) for bound in extra]
     if draw(st.booleans()):
@@ -118,11 +122,14 @@ def _second_bounds(draw: st.DrawFn, times: list[tuple[str, ...]]) -> list[Bound]
     if not both:
         return []
     picked = draw(st.lists(st.sampled_from(both), max_size=2, unique=True))
-    return [Bound(column, other, draw(st.integers(-4, 6))) for column, other in picked]
+    return [Bound(column, other, draw(st.integers(-4, 6)), draw(st.booleans())) for column, other in picked]
 
 
 def _holds(bound: Bound) -> Condition:
-    return Apply(">=", (Column(bound.column), Apply("-", (Column(bound.other), Constant(bound.constant)))))
+    return Apply(
+        ">" if bound.strict else ">=",
+        (Column(bound.column), Apply("-", (Column(bound.other), Constant(bound.constant)))),
+    )
 
 
 _TIMES = (*range(17), None)

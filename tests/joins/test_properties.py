@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
+from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import Step
 from watersmeet.joins.interval.definition import Reference, all_pairs, multiset
 from watersmeet.joins.interval.operator import IntervalJoin
@@ -178,3 +180,16 @@ def test_no_row_falls_below_the_watermarks_of_the_result(data: st.DataObject) ->
         for name, mark in step.watermarks.items():
             assert mark >= before.get(name, mark)
         before = step.watermarks
+
+
+def test_a_state_from_before_strict_bounds_ended_lives_pads_what_is_left_once() -> None:
+    left, right = (Port((f"{s}.t",), (f"{s}.t",)) for s in "lr")
+    closed = IntervalJoin("left", left, right, 0, 4, (Bound("l.t", "r.t", 5), Bound("r.t", "l.t", 0)))
+    strict = replace(closed, bounds=(Bound("l.t", "r.t", 5, strict=True), closed.bounds[1]))
+    assert closed.identity == strict.identity
+    store = MemoryStore()
+    rows = pa.table({"l.t": [1, 2, 3]})
+    # As it was: at the mark 7 the row 2 is still there, though nothing before 7 comes any more.
+    assert [row for table in closed.step(store, {0: rows}, {"r.t": 7}).rows for row in tuples(table)] == [(1, None)]
+    found = [strict.step(store, {}, marks) for marks in ({}, {"r.t": 7}, {"r.t": 8}, {"r.t": 9})]
+    assert [[row for table in one.rows for row in tuples(table)] for one in found] == [[(2, None)], [], [(3, None)], []]

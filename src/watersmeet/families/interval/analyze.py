@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from watersmeet.analyze.comparison import Comparison, compare
 from watersmeet.analyze.draft import Draft
@@ -23,7 +24,7 @@ from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.families.interval.unbounded import missing_watermarks, unbounded, unclear_within
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import Join, Relation, ResultKind
-from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, Warned, joins, leaves
+from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, leaves
 
 
 class IntervalAnalysis(FamilyAnalysis):
@@ -50,10 +51,8 @@ class IntervalAnalysis(FamilyAnalysis):
         """Whatever the bounds leave."""
         return "row is compared with all within its bounds"
 
-    def warn(self, draft: Draft, relation: AnalyzedRelation) -> Iterator[Warned]:
-        """Bounds that no time satisfies."""
-        for join in joins(relation):
-            yield from _never_met(join) if isinstance(join, AnalyzedIntervalJoin) else ()
+
+MICROS_PER_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> Built:
     joined = replace(joined, keys=keys, bounds=bounds, residual=rest)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = missing_watermarks(draft, join, joined) or unclear_within(draft, join, joined)
-        refusals = refusals or unbounded(draft, joined)
+        refusals = refusals or unbounded(draft, joined) or _never_met(draft, joined, left + right)
     return joined, refusals
 
 
@@ -145,15 +144,19 @@ def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[T
     return tuple(sorted(lowest.values(), key=lambda bound: bound.column not in columns))
 
 
-def _never_met(join: AnalyzedIntervalJoin) -> Iterator[Warned]:
-    for i, one in enumerate(join.bounds):
-        for other in join.bounds[i + 1 :]:
-            width = one.constant + other.constant
-            is_opposite = (one.column, one.other) == (other.other, other.column)
-            if is_opposite and (width < 0 or (width == 0 and (one.strict or other.strict))):
-                yield Warned(
-                    f"No time satisfies both bounds of {one.column} and {one.other}, so no rows ever meet.", one.span
-                )
+def _never_met(draft: Draft, join: AnalyzedIntervalJoin, times: Iterable[EventTime]) -> list[Refusal]:
+    """Bounds of one pair of times that no two of its values satisfy together: nothing would ever come of the join."""
+    days = {time.column for time in times if time.family == "date"}
+    refusals: list[Refusal] = []
+    for one, other in combinations(join.bounds, 2):
+        if (one.column, one.other) == (other.other, other.column):
+            # `other.column - one.column` lies within [-other.constant, one.constant], without its ends where strict.
+            unit = MICROS_PER_DAY if {one.column, one.other} <= days else 1
+            last, first = (one.constant - one.strict) // unit, -((other.constant - other.strict) // unit)
+            if first > last:
+                shown = {"column": str(one.column), "other": str(one.other)}
+                refusals.append(draft.refusal("NO_TIME_FITS", one.span, **shown))
+    return refusals
 
 
 ANALYZE = IntervalAnalysis()

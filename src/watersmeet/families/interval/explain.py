@@ -83,7 +83,10 @@ def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> lis
     lines: list[str] = []
     for side in (join.left, join.right):
         own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
-        limits = [f"that of {b.other} passes {b.column}{_distance(query, b, b.constant)}" for b in own]
+        limits = [
+            f"that of {b.other} {'reaches' if b.strict else 'passes'} {b.column}{_distance(query, b, b.constant)}"
+            for b in own
+        ]
         if limits:
             who = rows_of(side, names)
             until = " or ".join(limits).replace("that of", "the watermark of", 1)

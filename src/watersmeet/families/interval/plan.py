@@ -33,7 +33,7 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
     left, right = (replace(on.port(inputs[p], p, ways[p]), compared=pair[p]) for p in (0, 1))
     operator = IntervalJoin(
         join.kind, left, right, lower, upper,
-        tuple(Bound(str(b.column), str(b.other), b.constant) for b in join.bounds),
+        tuple(Bound(str(b.column), str(b.other), b.constant, b.strict) for b in join.bounds),
         on.condition,
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),

@@ -20,11 +20,15 @@ from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 
 @dataclass(frozen=True)
 class Bound:
-    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it."""
+    """``column >= other - constant``: a row lives until the mark of ``other`` less ``constant`` passes it.
+
+    ``strict``: ``>`` in place of ``>=``, so that a row lives until that mark reaches it.
+    """
 
     column: str
     other: str
     constant: int
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,14 @@ class Watermarks:
 
         >>> Watermarks.of({"r.t": 10}, [Bound("l.t", "r.t", 4)]).limits
         {'l.t': 6}
+        >>> Watermarks.of({"r.t": 10}, [Bound("l.t", "r.t", 4, strict=True)]).limits
+        {'l.t': 7}
         """
         limits: dict[str, int] = {}
         for bound in bounds:
             if bound.other in received:
-                limit = _postponed(received[bound.other], bound.constant)
+                # Times are whole numbers, so a strict bound is the closed one that is a unit tighter.
+                limit = _postponed(received[bound.other], bound.constant - bound.strict)
                 limits[bound.column] = max(limit, limits.get(bound.column, limit))
         return Watermarks(dict(received), limits)
 

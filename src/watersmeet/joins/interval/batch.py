@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 MATCHED = "matched"
 """The note that says which rows have matched."""
+
+STRICT = "strict"
+"""Among the numbers of the directory: rows have expired by strict bounds as such. In a state without it they have lived
+a unit longer, so those at the very limit are still to come out."""
 
 BUDGET = Budget(largest=250_000, sparse=1)
 """Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
@@ -44,6 +50,9 @@ def stream(
 ) -> Iterator[pa.Table | Emission]:
     """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
     shard = Shard(join, store, marks, join.bounds)
+    is_strict = any(bound.strict for bound in join.bounds)
+    if is_strict and not shard.state.directory.numbers.get(STRICT):
+        shard.before = Watermarks.of(shard.before.received, [replace(bound, strict=False) for bound in join.bounds])
     spines = [
         shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_alive(shard, rows)))
         for name, layout in zip(("left", "right"), join.layouts, strict=True)
@@ -70,7 +79,7 @@ def stream(
         spines[port].add(rows)
     bounded = frozenset(bound.column for bound in join.bounds)
     watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted)
-    yield shard.close(watermarks, padded, kept.rows)
+    yield shard.close(watermarks, padded, kept.rows, {STRICT: 1} if is_strict and shard.after.received else {})
 
 
 def _admitted(join: IntervalJoin, shard: Shard, port: int, table: pa.Table) -> tuple[Rows, Rows]:

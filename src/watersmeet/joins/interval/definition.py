@@ -15,7 +15,8 @@ With time, a join proceeds in batches, and a batch is one instant (`Reference.st
 3. Every other new row meets the kept rows of the other side and the other new rows of the other side. A pair comes out
    in the batch in which its second row arrives, even if that row is already past its limit.
 4. The marks of the batch are folded in: a mark never falls. The *limit* of a column is the largest
-   ``mark(other) - constant`` among the bounds of that column; a column without a bound has no limit.
+   ``mark(other) - constant`` among the bounds of that column, of a strict bound the time after that; a column without a
+   bound has no limit.
 5. A row with a watermarked time strictly below that column's limit *expires*: no row that may still come could fit it.
    A kept row is forgotten, a new one never kept. If its side is preserved and it has met nothing, it comes out padded
    now.
@@ -117,7 +118,7 @@ class Reference:
     def limit(self, column: str) -> int | None:
         """Rows with a smaller time in that column are expired; None as long as nothing expires by it."""
         found = [
-            _minus(self._heard.received[bound.other], bound.constant)
+            _minus(self._heard.received[bound.other], bound.constant - 1 if bound.strict else bound.constant)
             for bound in self.join.bounds
             if bound.column == column and bound.other in self._heard.received
         ]

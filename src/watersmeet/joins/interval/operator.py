@@ -77,6 +77,7 @@ class IntervalJoin(TwoSided):
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             range=[self.lower, self.upper],
+            # Whether bounds are strict is told by the range, or by the condition.
             bounds=sorted([*names.listed((bound.column, bound.other)), bound.constant] for bound in self.bounds),
             condition=names.condition(self.condition),
         )
