@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.analyze.check_settings import OVERFLOW
+from watersmeet.analyze.settings import OVERFLOW
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.nodes import Join, Query, Scan, Script, Setting, Star, Within

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.explanation.blocks import Known, render_query
+from watersmeet.explanation.query import Known, render_query
 from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.relation import AnalyzedView

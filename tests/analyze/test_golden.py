@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.explanation.blocks import Known, query_as_json, render_query
+from watersmeet.explanation.query import Known, query_as_json, render_query
 from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.queries import analyze, read_script

@@ -6,9 +6,9 @@ import pytest
 
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import WatersmeetError
-from watersmeet.explanation.blocks import expression_in_words
 from watersmeet.plan.expressions import column
 from watersmeet.plan.nodes import Item, Query, Scan, Script
+from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import analyze
 
 STREAMS = (

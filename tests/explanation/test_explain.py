@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from watersmeet.explanation.asked import asked_as_json, render_asked
-from watersmeet.explanation.blocks import Known, query_as_json, query_topology, render_query
-from watersmeet.explanation.physical import as_json, render, topology_of
+from watersmeet.explanation.physical import known, render
+from watersmeet.explanation.query import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
@@ -71,7 +71,7 @@ def test_explain_tells_which_filters_moved(
 ) -> None:
     sql = f"SELECT STREAM o.id FROM orders o {kind} JOIN customers c WITHIN 5 ON o.id = c.id WHERE {where};"
     [query] = queries_of(STREAMS + sql)
-    found: Any = as_json(query, plan_query(query, OPERATORS), OPERATORS)
+    found: Any = query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))
     assert found["where"] == after
     assert (found["relation"]["left"]["filters"], found["relation"]["right"]["filters"]) == (before_left, before_right)
     text = render(query, plan_query(query, OPERATORS), OPERATORS)
@@ -82,7 +82,7 @@ def test_explain_tells_which_filters_moved(
 def test_the_graph_has_filters_before_and_after_the_join() -> None:
     sql = "SELECT STREAM o.id FROM orders o LEFT JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.id > 0 AND c.id > 0;"
     [query] = queries_of(STREAMS + sql)
-    assert ways(topology_of(query, plan_query(query, OPERATORS), OPERATORS)) == [
+    assert ways(query_topology(query, known(plan_query(query, OPERATORS), OPERATORS))) == [
         ["source1", "filter1", "repartition1", "join1", "filter2", "project1", "sink1"],
         ["source2", "repartition2", "join1", "filter2", "project1", "sink1"],
     ]
@@ -118,7 +118,7 @@ def test_late_rows_have_a_sink_of_their_own() -> None:
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.sql")), ids=lambda path: path.stem)
 def test_json_and_graph_say_what_the_tree_says(path: Path) -> None:
     for query in queries_of(path.read_text("utf-8")):
-        found: Any = json.loads(json.dumps(as_json(query, plan_query(query, OPERATORS), OPERATORS)))
+        found: Any = json.loads(json.dumps(query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))))
         text = render(query, plan_query(query, OPERATORS), OPERATORS)
         told = [line for node in found["topology"]["nodes"] for lines in node["facts"].values() for line in lines]
         assert told and all(line in text for line in told)
@@ -130,7 +130,7 @@ def test_json_tells_what_is_read_and_where_rows_go() -> None:
     [query] = queries_of(
         STREAMS + "SELECT STREAM o.id FROM orders o JOIN customers c WITHIN 5 ON o.id = c.id WHERE o.a = c.b;"
     )
-    found: Any = as_json(query, plan_query(query, OPERATORS), OPERATORS)
+    found: Any = query_as_json(query, known(plan_query(query, OPERATORS), OPERATORS))
     left = found["relation"]["left"]
     assert left["read"] == ["id", "a", "t"]
     assert left["repartition"] == "by o.id, so that rows that may meet are in one shard"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from watersmeet.explanation.asked import asked_topologies
-from watersmeet.explanation.physical import topology_of
+from watersmeet.explanation.physical import known
+from watersmeet.explanation.query import query_topology
 from watersmeet.explanation.svg import card_of, draw
-from watersmeet.explanation.svg_layout import Place, layout
-from watersmeet.explanation.svg_text import broken, text_width
+from watersmeet.explanation.svg_layout import Place, broken, layout, text_width
 from watersmeet.explanation.topology import Block, Edge, Node, Step, Topology, topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
@@ -46,7 +46,7 @@ def blocks(draw_: st.DrawFn, depth: int = 2) -> Block:
 def graphs_of(path: Path) -> list[Topology]:
     script = read_script(path.read_text("utf-8"), path.name)
     return [
-        *(topology_of(query, plan_query(query, OPERATORS), OPERATORS) for query in analyze(script)),
+        *(query_topology(query, known(plan_query(query, OPERATORS), OPERATORS)) for query in analyze(script)),
         *asked_topologies(script, FAMILIES),
     ]
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from watersmeet.catalog import Span
-from watersmeet.language.format.comments import gaps_of
+from watersmeet.language.layout import gaps_of
 from watersmeet.language.reader.tokens import Token, tokenize
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script

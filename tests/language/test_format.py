@@ -12,7 +12,7 @@ from tests.language.meaning import comments, known_scripts, meaning, words
 from tests.language.test_fuzz import SCRIPT, WORDS
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.format.script import WIDTH
+from watersmeet.language.layout import WIDTH
 from watersmeet.language.reader.tokens import tokenize
 from watersmeet.queries import format_script, read_script
 

@@ -9,23 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from watersmeet.analyze.assume_watermarks import assume_watermarks
 from watersmeet.analyze.build_relation import build_relation
 from watersmeet.analyze.check_declarations import check_declarations
-from watersmeet.analyze.check_result import check_result
-from watersmeet.analyze.check_settings import check_settings
-from watersmeet.analyze.check_targets import check_targets
+from watersmeet.analyze.check_tables import check_result, check_static_tables
+from watersmeet.analyze.conditions import move_filters, split_condition
 from watersmeet.analyze.draft import Draft, Inputs
 from watersmeet.analyze.expand import expand
 from watersmeet.analyze.family import FamilyAnalysis
 from watersmeet.analyze.group import group
 from watersmeet.analyze.key_formats import key_formats, with_record_key
-from watersmeet.analyze.move_filters import move_filters
+from watersmeet.analyze.outputs import check_targets
 from watersmeet.analyze.resolve import resolve
-from watersmeet.analyze.split_condition import split_condition
-from watersmeet.analyze.static_tables import check_static_tables
+from watersmeet.analyze.settings import check_settings
 from watersmeet.analyze.table_sinks import check_table_sinks
 from watersmeet.analyze.views import check_view, seen, told_apart
+from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.plan.nodes import Query, Script, View
@@ -71,7 +69,7 @@ def analyze(
     sources = _sources(script, extra_sources or {})
     refusals = [
         *check_declarations(script, sources),
-        *check_settings(script, families),
+        *check_settings(script, (family.settings for family in families)),
         *check_targets(script, sources),
     ]
     known = Known(sources, families, inputs)

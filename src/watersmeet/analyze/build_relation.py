@@ -12,9 +12,9 @@ from watersmeet.analyze.dialect import read_conditions
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import given_watermarks
 from watersmeet.analyze.family import Built
-from watersmeet.analyze.heartbeats import heartbeat_of
 from watersmeet.analyze.unions import is_plain_union, parts_of, union_heartbeat, union_of
 from watersmeet.analyze.views import placed
+from watersmeet.analyze.watermarks import heartbeat_of
 from watersmeet.errors import Refusal
 from watersmeet.plan.nodes import Lateral, Leaf, Relation, Scan, Union
 from watersmeet.plan.relation import AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, AnalyzedScan, joins
@@ -60,5 +60,4 @@ def _check_late_rows(draft: Draft, relation: AnalyzedRelation) -> Iterator[Refus
     found = joins(relation)
     if draft.query.late_into is not None and found and not any(join.has_late_rows for join in found):
         hint = "leave LATE INTO out: a table is taken as it is when a row comes, so no row is too late for it."
-        what = "LATE INTO of a join with a table"
-        yield draft.refusal("UNSUPPORTED_STATEMENT", draft.query.late_into_span, what=what, hint=hint)
+        yield draft.unsupported(draft.query.late_into_span, "LATE INTO of a join with a table", hint)

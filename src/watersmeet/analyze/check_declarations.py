@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from watersmeet.analyze.event_time import Family, family_of, fits, wrong_unit
-from watersmeet.analyze.heartbeats import check_heartbeats
+from watersmeet.analyze.event_time import example_lag, family_of, fits, wrong_unit
+from watersmeet.analyze.watermarks import check_heartbeats
 from watersmeet.catalog import Sink, Source, Span, Watermark
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.formats import check_source
@@ -88,13 +88,9 @@ def check_watermark(script: Script, source: Source, mark: Watermark) -> Iterator
         yield Refusal("WRONG_EVENT_TIME", {"column": field.name, "type": known}, place)
     elif not fits(mark.lag, family):
         what = f"A lag of {amount_in_words(mark.lag)}"
-        example = f"`WATERMARK FOR {field.name} AS {field.name} - {_example(family)}`"
-        parameters = {"what": what, "column": field.name, "type": field.type, "hint": f"write {example}."}
+        hint = f"write {example_lag(field.name, family)}."
+        parameters = {"what": what, "column": field.name, "type": field.type, "hint": hint}
         yield Refusal("WRONG_TIME_UNIT", {**parameters, "cause": wrong_unit(mark.lag)}, place)
-
-
-def _example(family: Family) -> str:
-    return "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
 
 
 def _twice(script: Script, name: str, before: str, hint: str, span: Span) -> Refusal:

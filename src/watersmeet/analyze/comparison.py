@@ -61,12 +61,8 @@ class _Sum:
         return self.and_also(_Sum(other.minus, other.plus, negated, other.casts))
 
     def and_also(self, other: _Sum) -> _Sum:
-        return _Sum(
-            self.plus + other.plus,
-            self.minus + other.minus,
-            self.constants + other.constants,
-            self.casts + other.casts,
-        )
+        plus, minus = self.plus + other.plus, self.minus + other.minus
+        return _Sum(plus, minus, self.constants + other.constants, self.casts + other.casts)
 
 
 def compare(expr: Expr) -> Comparison | None:
@@ -112,7 +108,8 @@ def _sum(expr: Expr) -> _Sum | None:
             for other in rest:
                 if first is None or other is None:
                     return None
-                first = _product(first, other) if expr.op == "*" else _added(first, other, expr.op)
+                combine = {"+": _Sum.and_also, "-": _Sum.less, "*": _product}[expr.op]
+                first = combine(first, other)
             return first
         case "cast":
             return _cast(_sum(expr.args[0]), str(expr.value))
@@ -135,17 +132,11 @@ def _cast(inner: _Sum | None, type: str) -> _Sum | None:
     return replace(inner, casts=(*inner.casts, *((column, type) for column in inner.plus + inner.minus)))
 
 
-def _added(a: _Sum, b: _Sum, op: str) -> _Sum:
-    return a.and_also(b) if op == "+" else a.less(b)
-
-
 def _product(a: _Sum, b: _Sum) -> _Sum | None:
     """The product of constants, such as ``2 * INTERVAL 1 HOUR``."""
     if a.plus or a.minus or b.plus or b.minus or len(a.constants) != 1 or len(b.constants) != 1:
         return None
     (x,), (y,) = a.constants, b.constants
-    return (
-        None
-        if x.is_interval and y.is_interval
-        else _Sum(constants=(Amount(x.value * y.value, x.is_interval or y.is_interval),))
-    )
+    if x.is_interval and y.is_interval:
+        return None
+    return _Sum(constants=(Amount(x.value * y.value, x.is_interval or y.is_interval),))

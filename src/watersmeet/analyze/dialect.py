@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from watersmeet.analyze.comparison import compare
+from watersmeet.analyze.conditions import key_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.split_condition import key_of
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from watersmeet.analyze.result_key import result_key
+from watersmeet.analyze.result_key import result_key, stored_key
 from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.stored_key import stored_key
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import Expr
@@ -56,6 +55,10 @@ class Draft:
     def refusal(self, condition: str, span: Span, /, **parameters: object) -> Refusal:
         """A refusal at a place of the script."""
         return Refusal(condition, {name: str(value) for name, value in parameters.items()}, self.script.place(span))
+
+    def unsupported(self, span: Span, what: str, hint: str) -> Refusal:
+        """The refusal of what is written correctly and cannot be run."""
+        return self.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
 
     def kind(self, relation: Relation) -> ResultKind:
         """Whether a relation as it was asked for is a stream or a table, before it is built."""

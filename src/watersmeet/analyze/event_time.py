@@ -50,6 +50,12 @@ def fits(amount: Amount, family: Family) -> bool:
     return amount.is_interval == (family != "integer")
 
 
+def example_lag(column: str, family: Family | None) -> str:
+    """A watermark for a column of that family, as one writes it."""
+    lag = "5" if family == "integer" else "INTERVAL 1 DAY" if family == "date" else "INTERVAL 5 SECONDS"
+    return f"`WATERMARK FOR {column} AS {column} - {lag}`"
+
+
 def wrong_unit(amount: Amount) -> str:
     """Why an amount does not fit a time."""
     if amount.is_interval:

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from watersmeet.analyze.conditions import check_residual
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.named_condition import Named, named_condition
-from watersmeet.analyze.residual import check_residual
+from watersmeet.analyze.meaning import Named, named_condition
 from watersmeet.analyze.scope import Scope
 from watersmeet.analyze.settings import Known
 from watersmeet.catalog import Source

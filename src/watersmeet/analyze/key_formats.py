@@ -79,7 +79,7 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
         return
     if store.value not in (None, JSON):
         what, hint = f"STORE VALUE AS {store.value}", f"write `STORE VALUE AS {JSON}`, or leave it out."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", store.span, what=what, hint=hint)
+        yield draft.unsupported(store.span, what, hint)
     if store.key is None:
         return
     what, hint = f"STORE KEY AS {store.key}", None
@@ -94,7 +94,7 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
         elif len(key) > 1 and store.key != JSON:
             what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
     if hint is not None:
-        yield draft.refusal("UNSUPPORTED_STATEMENT", store.span, what=what, hint=hint)
+        yield draft.unsupported(store.span, what, hint)
 
 
 def _text_only(draft: Draft) -> str | None:

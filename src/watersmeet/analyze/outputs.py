@@ -1,14 +1,51 @@
-"""Where a query writes to: its sink, and those of rows apart from the result."""
+"""Where the queries of a script write to: their sinks, and those of rows apart from the result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from watersmeet.analyze.column_types import is_same
 from watersmeet.analyze.draft import Draft
 from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.plan.nodes import Query, leaves
+from watersmeet.formats import sink_format
+from watersmeet.plan.nodes import Query, Script, leaves
+
+
+def check_targets(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
+    """Refuse a place that two queries write to: their files and checkpoints would get into each other's way.
+
+    So is a sink that nothing can be written to as its options are.
+    """
+    refusals: list[Refusal] = []
+    seen: set[str] = set()
+    formats = {sink.name.lower(): sink_format(sink) for sink in script.sinks}
+    for query in script.queries:
+        for name, span in _targets(query):
+            format_ = formats.get(name.lower())
+            place = name.lower() if format_ is None else format_.place
+            if place in seen:
+                refusals.append(_refusal(script, name, span))
+            elif format_ is not None:
+                refusals += [replace(wrong, place=script.place(format_.sink.span)) for wrong in format_.check()]
+            seen.add(place)
+    return tuple(refusals)
+
+
+def _targets(query: Query) -> Iterator[tuple[str, Span]]:
+    """The sinks a query names; late rows into the sink of the result itself are refused with the query."""
+    if query.into is not None:
+        yield query.into, query.into_span
+    if query.late_into is not None and query.late_into.lower() != (query.into or "").lower():
+        yield query.late_into, query.late_into_span
+    yield from ((apart.sink, apart.span) for apart in query.apart)
+
+
+def _refusal(script: Script, name: str, span: Span) -> Refusal:
+    hint = "give every output a sink of its own, with a path of its own."
+    parameters = {"name": name, "before": "the sink of another output", "hint": hint}
+    return Refusal("DUPLICATE_NAME", parameters, script.place(span))
 
 
 def check_outputs(draft: Draft) -> Iterator[Refusal]:
@@ -40,10 +77,10 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
         return
     if query.late_into.lower() == (query.into or "").lower():
         hint = "declare a sink of their own with CREATE SINK: late rows have other columns than the result."
-        yield unsupported(draft, query.late_into_span, "LATE INTO the sink of the result", hint)
+        yield draft.unsupported(query.late_into_span, "LATE INTO the sink of the result", hint)
     if len(leaves(query.relation)) == 1:
         hint = "leave LATE INTO out: rows are late for a join."
-        yield unsupported(draft, query.late_into_span, "LATE INTO without a join", hint)
+        yield draft.unsupported(query.late_into_span, "LATE INTO without a join", hint)
     sink = draft.script.sink(query.late_into)
     if sink is not None and sink.fields:
         yield wrong_output(
@@ -66,11 +103,6 @@ def _is_alike(fields: tuple[Field, ...], others: tuple[Field, ...]) -> bool:
     return len(fields) == len(others) and all(
         a.name.lower() == b.name.lower() and is_same(a.type, b.type) for a, b in pairs
     )
-
-
-def unsupported(draft: Draft, span: Span, what: str, hint: str) -> Refusal:
-    """The refusal of an output that there cannot be."""
-    return draft.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
 
 
 def wrong_output(draft: Draft, span: Span, what: str, reason: str, cause: str, hint: str) -> Refusal:

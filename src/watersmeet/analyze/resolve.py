@@ -6,15 +6,56 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet.analyze.check_declarations import check_watermark
+from watersmeet.analyze.column_types import element_of, type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.meaning import misses, resolved
+from watersmeet.analyze.event_time import marked
+from watersmeet.analyze.meaning import Named, misses, resolved
 from watersmeet.analyze.outputs import check_outputs
-from watersmeet.analyze.relation_names import named_relation
-from watersmeet.analyze.scope import Miss, Scope
-from watersmeet.catalog import Span
+from watersmeet.analyze.scope import Miss, Scope, scope_of
+from watersmeet.analyze.unions import check_union, merged
+from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Union, laterals, leaves
+from watersmeet.plan.words import expression_in_words
+
+
+def named_relation(draft: Draft, relation: Relation) -> Named:
+    """The relation with its names resolved, what can be named behind it, and the names that mean nothing."""
+    match relation:
+        case Scan():
+            source = marked(draft.sources.get(relation.source.lower(), Source(relation.source, ())), relation)
+            return relation, _scope(draft, relation.alias, source), []
+        case Union():
+            scope = _scope(draft, relation.alias, merged(draft, relation))
+            return relation, scope, list(check_union(draft, relation))
+        case Lateral():
+            return _lateral(draft, relation)
+        case _:
+            sides = [named_relation(draft, side) for side in relation.inputs]
+            relation = relation.with_inputs([side for side, _, _ in sides])
+            joined, scope, own = draft.family(relation).name(draft, relation, tuple(scope for _, scope, _ in sides))
+            return joined, scope, [*(refusal for *_, refusals in sides for refusal in refusals), *own]
+
+
+def _scope(draft: Draft, alias: str, source: Source) -> Scope:
+    elsewhere = {name: hint for family in draft.families for name, hint in family.columns.items()}
+    return replace(scope_of(alias, source), elsewhere=elsewhere)
+
+
+def _lateral(draft: Draft, lateral: Lateral) -> Named:
+    """A lateral join: its array sees what stands before it, and its element is a column for what comes after."""
+    below, scope, refusals = named_relation(draft, lateral.input)
+    array = resolved(lateral.array, scope)
+    refusals += misses(draft.script, lateral.array, scope)
+    type_ = type_of(array, scope.sources) or ""
+    element = element_of(type_)
+    if element is None:
+        reason, hint = f"it is {type_}, not an array.", "name an array, or make one: `array(a, b)`."
+        text = f"`{expression_in_words(array)}`"
+        refusals.append(draft.refusal("TYPE_MISMATCH", lateral.array.span, expression=text, reason=reason, hint=hint))
+    source = Source(lateral.alias, (Field(lateral.alias, element or ""),), span=lateral.span)
+    return replace(lateral, input=below, array=array), scope.beside(scope_of(lateral.alias, source)), refusals
 
 
 def resolve(draft: Draft) -> Draft:
@@ -26,7 +67,7 @@ def resolve(draft: Draft) -> Draft:
     query = draft.query
     refusals = [*_check_aliases(draft), *_check_sources(draft)]
     relation, scope, more = named_relation(draft, query.relation)
-    items = tuple(item if isinstance(item, Star) else _item(item, scope) for item in query.items)
+    items = tuple(i if isinstance(i, Star) else replace(i, expr=resolved(i.expr, scope)) for i in query.items)
     by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
     for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by):
         more += [miss for miss in misses(draft.script, expr, scope) if miss not in more]
@@ -58,15 +99,7 @@ def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:
     for expr in by:
         if expr.op == "literal":
             hint = "name what the groups are made by; a number is the place of a column in SELECT."
-            yield _unsupported(draft, expr.span, f"GROUP BY {expr.text}", hint)
-
-
-def _item(item: Item, scope: Scope) -> Item:
-    return replace(item, expr=resolved(item.expr, scope))
-
-
-def _unsupported(draft: Draft, span: Span, what: str, hint: str) -> Refusal:
-    return draft.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
+            yield draft.unsupported(expr.span, f"GROUP BY {expr.text}", hint)
 
 
 def _check_aliases(draft: Draft) -> Iterator[Refusal]:
@@ -98,7 +131,7 @@ def _check_sources(draft: Draft) -> Iterator[Refusal]:
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
             hint = "name a stream instead, or write JOIN: a stream looks a table up, and two tables are joined as one."
-            yield _unsupported(draft, scan.span, f"{place} the table {scan.source}", hint)
+            yield draft.unsupported(scan.span, f"{place} the table {scan.source}", hint)
         if source is not None and source.fields:
             yield from (wrong for mark in scan.watermarks for wrong in check_watermark(draft.script, source, mark))
 

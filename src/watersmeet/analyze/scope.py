@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from watersmeet.analyze.struct_type import fields_inside
+from watersmeet.analyze.column_types import fields_inside
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean
 from watersmeet.plan.expressions import Expr, Reference, column, quote

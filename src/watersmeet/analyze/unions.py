@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from watersmeet.analyze.column_types import is_same
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import given_watermarks, is_sound, marked
-from watersmeet.analyze.heartbeats import heartbeat_of
 from watersmeet.analyze.scope import KEY
 from watersmeet.analyze.views import placed
+from watersmeet.analyze.watermarks import heartbeat_of
 from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import Expr, Reference
@@ -44,13 +45,11 @@ def _columns(part: Source) -> list[Field]:
 
 def _order(parts: tuple[Source, ...]) -> str | None:
     """The column that orders the rows of all parts; None if they have none in common."""
-    positions = {next((i for i, f in enumerate(p.fields) if _is_order(p, f)), None) for p in parts}
+    orders = [(p.order or "").lower() for p in parts]
+    named = [[f.name.lower() for f in p.fields] for p in parts]
+    positions = {names.index(order) if order in names else None for order, names in zip(orders, named, strict=True)}
     position = positions.pop() if len(positions) == 1 else None
     return None if position is None else parts[0].fields[position].name
-
-
-def _is_order(part: Source, field: Field) -> bool:
-    return part.order is not None and field.name.lower() == part.order.lower()
 
 
 def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
@@ -69,9 +68,8 @@ def check_union(draft: Draft, union: Union) -> Iterator[Refusal]:
             yield draft.refusal("TYPE_MISMATCH", scan.span, expression=what, reason=difference, hint=hint)
     if merged(draft, union).fields and len({beat and beat.sql() for beat in _heartbeats(draft, union)}) > 1:
         names = listed(dict.fromkeys(scan.source for scan in union.scans))
-        what = f"A union of {names}, whose heartbeats differ,"
         hint = "declare the same HEARTBEAT WHEN for all of them, or for none."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", union.span, what=what, hint=hint)
+        yield draft.unsupported(union.span, f"A union of {names}, whose heartbeats differ,", hint)
 
 
 def _kept_apart(draft: Draft, union: Union) -> Refusal | None:
@@ -81,21 +79,18 @@ def _kept_apart(draft: Draft, union: Union) -> Refusal | None:
     for scan, part in zip(union.scans, parts, strict=True):
         query = draft.views.get(scan.source.lower())
         if part.kind != parts[0].kind and part.fields and parts[0].fields:
-            what = f"A union of the {parts[0].kind} {_called(union.scans[0])} with the {part.kind} {_called(scan)}"
+            first = f"{parts[0].kind} {_called(union.scans[0].source)}"
+            what = f"A union of the {first} with the {part.kind} {_called(scan.source)}"
             hint = "join them, or show the stream as a table: `SELECT TABLE ...`."
         elif query is None and part.primary_key:
             what = f"A union with the table {scan.source}, whose rows replace each other by key,"
             hint = "declare it without PRIMARY KEY, as a bag of rows that come and go."
         elif query is not None and not _is_plain(query):
-            what = f"A union with {_called(scan)}, which joins, groups or is a union itself,"
+            what = f"A union with {_called(scan.source)}, which joins, groups or is a union itself,"
         else:
             continue
-        return draft.refusal("UNSUPPORTED_STATEMENT", scan.span, what=what, hint=hint)
+        return draft.unsupported(scan.span, what, hint)
     return None
-
-
-def _called(scan: Scan) -> str:
-    return "a subquery" if scan.source.startswith("#") else scan.source
 
 
 def _is_plain(query: AnalyzedQuery) -> bool:
@@ -164,19 +159,15 @@ def _difference(first: Source, other: Source) -> str | None:
     """What keeps two parts of a union apart; None if their columns have the same types."""
     shown = [[field for field in part.fields if not field.hidden] for part in (first, other)]
     if len(shown[0]) != len(shown[1]):
-        return f"{_part(first)} has {len(shown[0])} columns, {_part(other)} has {len(shown[1])}."
+        return f"{_called(first.name)} has {len(shown[0])} columns, {_called(other.name)} has {len(shown[1])}."
     for i, (mine, theirs) in enumerate(zip(_columns(first), _columns(other), strict=False), start=1):
         # Of what only Spark can compute, only Spark knows the type.
-        if mine.type and theirs.type and _normal(mine.type) != _normal(theirs.type):
-            columns = (f"`{f.name}` {f.type} in {_part(s)}" for f, s in ((mine, first), (theirs, other)))
+        if mine.type and theirs.type and not is_same(mine.type, theirs.type):
+            columns = (f"`{f.name}` {f.type} in {_called(s.name)}" for f, s in ((mine, first), (theirs, other)))
             return f"column {i} is {' and '.join(columns)}."
     return None
 
 
-def _part(source: Source) -> str:
+def _called(source: str) -> str:
     # A subquery has a name that nobody wrote.
-    return "a subquery" if source.name.startswith("#") else source.name
-
-
-def _normal(type: str) -> str:
-    return "".join(type.upper().split())
+    return "a subquery" if source.startswith("#") else source

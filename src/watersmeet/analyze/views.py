@@ -10,9 +10,8 @@ from typing import Any, TypeVar, cast
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import event_times, time_named
-from watersmeet.analyze.result_key import key_of
+from watersmeet.analyze.result_key import in_one, key_of
 from watersmeet.analyze.scope import KEY, show
-from watersmeet.analyze.stored_key import in_one
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
@@ -72,13 +71,8 @@ def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Itera
     query = view.query
     for span in (query.into_span, query.late_into_span, *(apart.span for apart in query.apart)):
         if span != NOWHERE:
-            what, hint = "A view with a sink", "leave INTO out, or write the query as a statement of its own."
-            yield draft.refusal("UNSUPPORTED_STATEMENT", span, what=what, hint=hint)
-
-
-def _whole(query: AnalyzedQuery) -> AnalyzedQuery:
-    """The query with its key and its order of arrival among its columns, if it has them and does not show them."""
-    return replace(query, outputs=(*query.outputs, *_hidden(query)))
+            hint = "leave INTO out, or write the query as a statement of its own."
+            yield draft.unsupported(span, "A view with a sink", hint)
 
 
 def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Watermark, ...] = ()) -> AnalyzedLeaf:
@@ -98,7 +92,7 @@ def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Waterm
         and all(_is_itself(output) for output in (*query.outputs, *_key(query)))
     )
     if not is_plain:
-        return AnalyzedView(alias, source, _whole(query), given=given)
+        return AnalyzedView(alias, source, replace(query, outputs=(*query.outputs, *_hidden(query))), given=given)
     assert isinstance(inner, AnalyzedScan)
     scan = replace(renamed(inner, {inner.alias: alias}), alias=alias)
     return replace(scan, source=replace(inner.source, fields=_in_order(query, inner), watermarks=source.watermarks))
@@ -216,9 +210,7 @@ def _key(query: AnalyzedQuery) -> tuple[Output, ...]:
     is_shown = any(output.name.lower() == KEY for output in query.outputs) or _with_its_key(query) is not None
     if not query.key or is_shown:
         return ()
-    if len(query.key) == 1:
-        return (Output(KEY, query.key[0]),)
-    return (Output(KEY, in_one(query.key)),)
+    return (Output(KEY, query.key[0] if len(query.key) == 1 else in_one(query.key)),)
 
 
 def _with_its_key(query: AnalyzedQuery) -> Source | None:

@@ -14,8 +14,8 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.script import open_script, read_project
 from watersmeet.errors import refuse
 from watersmeet.explanation.asked import asked_as_json, asked_topologies, render_asked
-from watersmeet.explanation.blocks import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.physical import known
+from watersmeet.explanation.query import Known, query_as_json, query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS

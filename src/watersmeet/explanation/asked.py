@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from watersmeet.catalog import Watermark
-from watersmeet.explanation.family import Asked, Families, JoinExplainer, explainers
+from watersmeet.explanation.family import Asked, Families, JoinExplainer, explainers, facts_as_data
 from watersmeet.explanation.topology import (
     Block,
     Step,
@@ -98,13 +97,10 @@ def _query(query: Query, heading: str, around: _Said) -> Block:
         *((Step("filter", facts=facts[1:2]),) if query.where is not None else ()),
         *((Step("group", facts=facts[2:3]),) if query.group_by else ()),
         Step("project", facts=facts[:1]),
-        Step("sink", heading, facts[3:], {"asks": heading, **_data(facts)}),
+        Step("sink", heading, facts[3:], {"asks": heading, **facts_as_data(facts)}),
     )
-    return Block(heading, steps, (_relation(query.relation, _visible(query, around)),), "input")
-
-
-def _visible(query: Query, around: _Said) -> _Said:
-    return replace(around, views={**around.views, **{view.name.lower(): view for view in query.views}})
+    visible = replace(around, views={**around.views, **{view.name.lower(): view for view in query.views}})
+    return Block(heading, steps, (_relation(query.relation, visible),), "input")
 
 
 def _query_facts(query: Query) -> tuple[Fact, ...]:
@@ -142,14 +138,17 @@ def _relation(relation: Relation, said: _Said) -> Block:
             heading = f"LATERAL {expression_in_words(relation.array)} AS {word(relation.alias)}"
             return _block("lateral", heading, (), _relation(relation.input, said))
         case Join():
-            heading, facts = f"{kind_in_words(relation.kind)} JOIN", _join_facts(relation, said)
+            named = [f"{relation.operator} join, as the plan says"] if relation.operator is not None else []
+            heading = f"{kind_in_words(relation.kind)} JOIN"
+            facts = (*condition_facts(relation), *said.of_join(relation.clauses), ("operator", named))
         case _:
             heading, facts = said.of_family(relation)
     return _block("join", heading, facts, *(_relation(side, said) for side in relation.inputs))
 
 
 def _scan(scan: Scan, said: _Said) -> Block:
-    facts = (("watermark", [_mark(mark) for mark in scan.watermarks]), *said.of_source(scan.clause))
+    marks = [f"{word(mark.column)} - {amount_in_words(mark.lag)}" for mark in scan.watermarks]
+    facts = (("watermark", marks), *said.of_source(scan.clause))
     view = said.views.get(scan.source.lower())
     if view is None:
         renamed = "" if scan.alias == scan.source else f" AS {word(scan.alias)}"
@@ -163,17 +162,8 @@ def _scan(scan: Scan, said: _Said) -> Block:
     return replace(inner, steps=(*before, replace(last, kind="view", facts=(*last.facts, *facts))))
 
 
-def _mark(mark: Watermark) -> str:
-    return f"{word(mark.column)} - {amount_in_words(mark.lag)}"
-
-
 def _block(kind: StepKind, heading: str, facts: tuple[Fact, ...], *inputs: Block) -> Block:
-    return Block(heading, (Step(kind, heading, facts, {kind: heading, **_data(facts)}),), inputs)
-
-
-def _join_facts(join: Join, said: _Said) -> tuple[Fact, ...]:
-    named = [f"{join.operator} join, as the plan says"] if join.operator is not None else []
-    return (*condition_facts(join), *said.of_join(join.clauses), ("operator", named))
+    return Block(heading, (Step(kind, heading, facts, {kind: heading, **facts_as_data(facts)}),), inputs)
 
 
 def condition_facts(join: AskedJoin) -> tuple[Fact, ...]:
@@ -183,7 +173,3 @@ def condition_facts(join: AskedJoin) -> tuple[Fact, ...]:
         ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
         ("within", [amount_in_words(join.within.amount)] if join.within else []),
     )
-
-
-def _data(facts: tuple[Fact, ...]) -> dict[str, object]:
-    return {label.replace(" ", "_"): list(lines) for label, lines in facts}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ Asked = tuple[str, tuple[Fact, ...]]
 J = TypeVar("J", bound=AnalyzedJoin)
 
 
-def facts_as_data(facts: list[Fact]) -> dict[str, object]:
+def facts_as_data(facts: Iterable[Fact]) -> dict[str, object]:
     """Facts for machines."""
     return {label.replace(" ", "_"): list(lines) for label, lines in facts}
 

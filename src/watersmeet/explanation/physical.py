@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from watersmeet.explanation.blocks import Known, Stateful, query_as_json, query_topology, render_query
 from watersmeet.explanation.family import Families
-from watersmeet.explanation.topology import Topology
+from watersmeet.explanation.query import Known, Stateful, render_query
 from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
@@ -37,16 +36,6 @@ def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
     return render_query(query, known(plan, families))
 
 
-def as_json(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> dict[str, object]:
-    """The plan for machines."""
-    return query_as_json(query, known(plan, families))
-
-
-def topology_of(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> Topology:
-    """The plan as a graph."""
-    return query_topology(query, known(plan, families))
-
-
 def known(plan: QueryPlan, families: Families) -> Known:
     """What a plan adds to the analysis of its query."""
     columns = dict(_asked(plan.relation))
@@ -61,7 +50,7 @@ def known(plan: QueryPlan, families: Families) -> Known:
         static = next((plan for plan in statics if plan.analyzed is stateful), None)
         if static is not None:
             return [("operator", [static.why[0]])]
-        return [] if join is None else _remarks(join)
+        return [] if join is None else [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)])]
 
     def read(leaf: AnalyzedLeaf) -> tuple[str, ...] | None:
         return columns.get(leaf.alias)
@@ -89,10 +78,6 @@ def _asked(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield relation.alias, tuple(output.name for output in relation.outputs)
     for one in below(relation):
         yield from _asked(one)
-
-
-def _remarks(join: JoinPlan) -> list[Fact]:
-    return [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)])]
 
 
 def _scanned(join: JoinPlan) -> list[str]:

@@ -1,4 +1,4 @@
-"""A query that may run, taken down as blocks of steps (see `topology`)."""
+"""A query that may run, taken down as blocks of steps (see `topology`): as text, as JSON and as a graph to be drawn."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from watersmeet.explanation.family import Families, StageExplainer, explainer, facts_as_data
 from watersmeet.explanation.source import pruned, scan_block
-from watersmeet.explanation.topology import Block, Step
-from watersmeet.explanation.where import staying
+from watersmeet.explanation.topology import Block, Step, Topology, block_as_json, topology, topology_as_json, tree
+from watersmeet.plan.expressions import Expr
 from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
 from watersmeet.plan.relation import (
     AnalyzedGroup,
@@ -20,10 +20,41 @@ from watersmeet.plan.relation import (
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
+    leaves,
     scans,
 )
 from watersmeet.plan.result_columns import ResultColumn, lines, result_columns, ungrouped
 from watersmeet.plan.words import expression_in_words, word
+
+
+def staying(query: AnalyzedQuery, families: Families) -> Fact:
+    """The parts of WHERE that are applied to the joined rows, each with the reason why not earlier."""
+    reasons = [(expression_in_words(part), _reason(query.relation, part, families)) for part in query.where]
+    return "where", [f"{text} ({reason})" if reason else text for text, reason in reasons]
+
+
+def _reason(relation: AnalyzedRelation, part: Expr, families: Families) -> str:
+    names = row_names(relation)
+    sources = sorted(source for source in part.sources if source in names)
+    if len(sources) > 1:
+        behind = "the join" if len(leaves(relation)) > 1 else "LATERAL"
+        return f"after {behind}: it speaks of {' and '.join(names[alias] for alias in sources)}"
+    if not sources or part.sources != frozenset(sources):
+        return ""
+    return _kept_by(relation, sources[0], names[sources[0]], families)
+
+
+def _kept_by(relation: AnalyzedRelation, alias: str, who: str, families: Families) -> str:
+    """What keeps a part that speaks of one alias, whose rows are called ``who``, from moving to it."""
+    port = next((port for port, side in enumerate(relation.inputs) if alias in side.aliases), None)
+    if port is None or isinstance(relation, AnalyzedLeaf):
+        return ""
+    if isinstance(relation, AnalyzedJoin):
+        reason = explainer(families, relation).stays(relation, port, who)
+        if reason:
+            return f"after the join: {reason}"
+    return _kept_by(relation.inputs[port], alias, who, families)
+
 
 MOVED = "moved here from WHERE"
 
@@ -57,7 +88,9 @@ def query_block(query: AnalyzedQuery, known: Known) -> Block:
     columns, data = _columns(query)
     project = Step("project", facts=columns, data=data)
     if query.ports_into:
-        last = (replace(project, facts=(*columns, _ports(query), ("shards", known.shards)), beside=_port_sinks(query)),)
+        ports = _ports(query)
+        sinks = tuple(Step("sink", line.replace(" into ", " rows INTO ")) for line in ports[1])
+        last = (replace(project, facts=(*columns, ports, ("shards", known.shards)), beside=sinks),)
     else:
         sink = Step("sink", heading, (*_result(query), ("shards", known.shards)), _result_data(query))
         last = (project, *_latest(query, known), sink)
@@ -126,10 +159,6 @@ def _ports(query: AnalyzedQuery) -> Fact:
     return "ports", [f"{name} into {sink}" for name, sink in zip(names, query.ports_into, strict=False)]
 
 
-def _port_sinks(query: AnalyzedQuery) -> tuple[Step, ...]:
-    return tuple(Step("sink", f"{line.replace(' into ', ' rows INTO ')}") for line in _ports(query)[1])
-
-
 def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, known: Known) -> Block:
     match relation:
         case AnalyzedScan():
@@ -183,8 +212,9 @@ def _moved(fact: Fact) -> tuple[Step, ...]:
 
 
 def _join(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> Block:
+    sides = (_relation(query, side, known) for side in join.inputs)
     below = tuple(
-        _sent(_relation(query, side, known), known.exchange(join, port)) for port, side in enumerate(join.inputs)
+        replace(side, steps=(*side.steps, *_exchange(known.exchange(join, port)))) for port, side in enumerate(sides)
     )
     said, names = explainer(known.families, join), row_names(query.relation)
     heading, remarks = said.heading(join), known.remarks(join)
@@ -205,9 +235,34 @@ def _beside(query: AnalyzedQuery, join: AnalyzedJoin) -> tuple[Step, ...]:
     return tuple(Step("sink", title) for title in (*late, *alone))
 
 
-def _sent(block: Block, line: str) -> Block:
-    return replace(block, steps=(*block.steps, *_exchange(line)))
-
-
 def _exchange(line: str) -> tuple[Step, ...]:
     return (Step("repartition", facts=(("repartition", [line]),), data={"repartition": line}),) if line else ()
+
+
+def render_query(query: AnalyzedQuery, known: Known) -> str:
+    """The query as an indented tree: its columns, conditions, bounds, how long rows are kept, and its sources."""
+    return tree(query_block(query, known))
+
+
+def query_as_json(query: AnalyzedQuery, known: Known) -> dict[str, object]:
+    """The query for machines; `render_query` says the same."""
+    block = query_block(query, known)
+    found = block_as_json(block)
+    relation = found.pop("input")
+    return {
+        "into": query.into,
+        "late_into": query.late_into,
+        "unmatched_into": list(query.unmatched_into),
+        "ports_into": list(query.ports_into),
+        "where": [],
+        "group": None,
+        **found,
+        "relation": relation,
+        "warnings": [warned.message for warned in query.warnings],
+        "topology": topology_as_json(topology(block)),
+    }
+
+
+def query_topology(query: AnalyzedQuery, known: Known) -> Topology:
+    """The query as a graph, from the sources to the sinks."""
+    return topology(query_block(query, known))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from watersmeet.explanation.svg_layout import Place, layout
-from watersmeet.explanation.svg_text import broken, text_width
+from watersmeet.explanation.svg_layout import Place, broken, layout, text_width
 from watersmeet.explanation.topology import Node, Step, Topology, said
 from watersmeet.plan.facts import Fact
 

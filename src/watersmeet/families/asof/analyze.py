@@ -6,17 +6,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from watersmeet.analyze.assume_watermarks import family_named, only_time, watermarked
 from watersmeet.analyze.comparison import compare
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
 from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
-from watersmeet.analyze.meaning import is_resolved, misses, resolved
-from watersmeet.analyze.named_condition import TRUE, Named, named_condition
+from watersmeet.analyze.meaning import TRUE, Named, is_resolved, misses, named_condition, resolved
 from watersmeet.analyze.scope import Scope
-from watersmeet.analyze.time_units import check_families, check_within
-from watersmeet.analyze.values import check_values, declared_values
-from watersmeet.analyze.watermark_hints import unmarked, watermark_hint
+from watersmeet.analyze.sides import check_families, check_values, check_within, declared_values
+from watersmeet.analyze.watermarks import family_named, only_time, unmarked, watermark_hint, watermarked
 from watersmeet.catalog import NOWHERE, Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin, Direction
@@ -34,7 +31,6 @@ class AsofAnalysis(FamilyAnalysis):
     family = AnalyzedAsofJoin.family
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        """By its own words."""
         return isinstance(join, AsofJoin)
 
     def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
@@ -59,14 +55,12 @@ class AsofAnalysis(FamilyAnalysis):
         return sources if join.as_of is None else only_time(join.right, sources)
 
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
-        """The join, with what is wrong with it."""
         left, right = inputs
         assert isinstance(join, AsofJoin) and isinstance(right, AnalyzedLeaf)
         joined, refusals = _asof_join(draft, join, left, right)
         return joined, _table_on_the_left(draft, join, left) or refusals
 
     def check_condition(self, draft: Draft, join: ConditionalJoin) -> Iterator[Refusal]:
-        """What does not tell versions apart."""
         assert isinstance(join, AnalyzedAsofJoin)
         return _check_versions(draft, join)
 
@@ -129,7 +123,7 @@ def _table_on_the_left(draft: Draft, join: AsofJoin, left: AnalyzedRelation) -> 
         return []
     what = f"An as-of join of the table {draft.names_of(left.aliases)}"
     hint = "put a stream on its left, or write JOIN: rows of a table have no time that a version is in force at."
-    return [draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)]
+    return [draft.unsupported(join.span, what, hint)]
 
 
 def _is_whole_key(source: Source, named: list[str]) -> bool:
@@ -141,11 +135,11 @@ def _check_form(draft: Draft, join: AsofJoin, right: AnalyzedLeaf) -> Iterator[R
     if join.kind not in ("inner", "left"):
         what = f"A {kind_in_words(join.kind)} {'ASOF JOIN' if join.as_of is None else 'JOIN FOR SYSTEM_TIME AS OF'}"
         hint = "write LEFT, and the side whose rows are kept on the left."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)
+        yield draft.unsupported(join.span, what, hint)
     elif join.kind == "inner" and join.defaults:
         span = join.defaults[0][1].span
         what, hint = "DEFAULT of an inner as-of join", "write LEFT, or leave DEFAULT out: rows without a version go."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span if span == NOWHERE else span, what=what, hint=hint)
+        yield draft.unsupported(join.span if span == NOWHERE else span, what, hint)
     if is_sound(right.source):
         yield from check_values(draft, join.defaults, right.source, join.span)
 

@@ -10,11 +10,10 @@ from watersmeet.catalog import Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.families.asof.relation import AsofJoin
 from watersmeet.language.reader.clauses import read_alias
-from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
 from watersmeet.language.reader.expression import read_or
-from watersmeet.language.reader.grammar import Grammar, ReadLeaf, Words
+from watersmeet.language.reader.options import read_values
 from watersmeet.language.reader.relations import read_condition, read_within
-from watersmeet.language.reader.values import read_values
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Clause, JoinKind, Leaf, Relation, Values, Within
 
@@ -38,11 +37,9 @@ class AsofGrammar(Grammar):
     spaced = frozenset({"DEFAULT", "MATCH_CONDITION"})
 
     def at_clause(self, cursor: Cursor) -> bool:
-        """The clauses of either form."""
         return cursor.at("FOR", "SYSTEM_TIME") or cursor.at("MATCH_CONDITION") or cursor.at("DEFAULT", "(")
 
     def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> AsofJoin:
-        """ASOF JOIN."""
         first = cursor.position
         cursor.skip(len(words))
         right = read_leaf()
@@ -73,7 +70,6 @@ class AsofGrammar(Grammar):
         return ()
 
     def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
-        """Clauses that belong to a join."""
         if cursor.at_any({"MATCH_CONDITION", "DEFAULT"}):
             return cursor.failure(end, f"write {cursor.peek().word} behind JOIN, before WHERE.")
         if cursor.at("FOR", "SYSTEM_TIME"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.family import Built, FamilyAnalysis
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.table_sides import check_table_sides
+from watersmeet.analyze.sides import check_table_sides
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.plan.expressions import conjuncts
 from watersmeet.plan.nodes import Join, Relation, ResultKind
@@ -18,11 +18,9 @@ class ChangelogAnalysis(FamilyAnalysis):
     family = AnalyzedTableJoin.family
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        """Two tables."""
         return isinstance(join, Join) and join.is_plain and set(kinds) == {"table"}
 
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
-        """The join, with what is wrong with it."""
         assert isinstance(join, Join)
         left, right = inputs
         parts = tuple(part for part in conjuncts(join.on) if is_resolved(part))
@@ -31,7 +29,6 @@ class ChangelogAnalysis(FamilyAnalysis):
         return joined, list(check_table_sides(draft, join, left, right))
 
     def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
-        """The whole table of the other side."""
         return "change is compared with the whole table of the other side (block-nested)"
 
 

@@ -22,7 +22,6 @@ class AnalyzedTableJoin(ConditionalJoin):
 
     @property
     def result(self) -> ResultKind:
-        """A table."""
         return "table"
 
     @property

@@ -16,15 +16,69 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import EventTime, event_times, is_sound, time_named
 from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.analyze.time_units import check_pair, check_within
-from watersmeet.catalog import Amount, Span
+from watersmeet.analyze.sides import check_pair, check_within
+from watersmeet.analyze.watermarks import family_named, only_time, type_named, watermarked
+from watersmeet.catalog import Span
 from watersmeet.errors import Refusal
-from watersmeet.families.interval.assume import assumed
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.families.interval.unbounded import missing_watermarks, unbounded, unclear_within
-from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import Join, Relation, ResultKind
+from watersmeet.plan.expressions import Expr, Reference, conjuncts
+from watersmeet.plan.nodes import Join, Relation, ResultKind, aliases
 from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, TimeBound, leaves
+
+Pair = tuple[Reference, Reference]
+MICROS_PER_DAY = 86_400_000_000
+
+
+def assumed(join: Join, declared: Sources, sources: Sources) -> Sources:
+    """The sources with watermarks for the times that the condition compares; ``declared``: as they were before."""
+    if join.within is not None and all(any(declared[a].watermarks for a in aliases(side)) for side in join.inputs):
+        return sources
+    pairs = _pairs(join, declared)
+    if join.within is not None:
+        # WITHIN speaks of the event times, so what is compared in one direction may be anything.
+        pairs = {pair: directions for pair, directions in pairs.items() if len(directions) == 2}
+    if pairs:
+        chosen = max(pairs, key=lambda pair: (len(pairs[pair]), _is_declared(pair, declared)))
+        for ref in chosen:
+            sources = watermarked(sources, ref.source, ref.name)
+    elif join.within is not None:
+        for side in join.inputs:
+            sources = only_time(side, sources)
+    return sources
+
+
+def _pairs(join: Join, sources: Sources) -> dict[Pair, set[str]]:
+    """The pairs of columns, left one first, that could be event times, each with the directions that are bounded."""
+    left, right = aliases(join.left), aliases(join.right)
+    pairs = dict[Pair, set[str]]()
+    for part in conjuncts(join.on):
+        found = compare(part)
+        if found is None or not is_resolved(part) or not _is_about_time(found, sources):
+            continue
+        high, low = found.high.refs[0], found.low.refs[0]
+        if high.source in left and low.source in right:
+            pairs.setdefault((_bare(high), _bare(low)), set()).update({"=": "<>"}.get(found.direction, ">"))
+        elif high.source in right and low.source in left:
+            pairs.setdefault((_bare(low), _bare(high)), set()).update({"=": "<>"}.get(found.direction, "<"))
+    return pairs
+
+
+def _is_about_time(found: Comparison, sources: Sources) -> bool:
+    refs = [side.refs[0] for side in (found.high, found.low)]
+    families = [None if ref.path else family_named(ref, sources) for ref in refs]
+    # An equality of two integers is more likely one of identifiers.
+    is_identity = found.direction == "=" and not found.constants and "integer" in families
+    is_kept = found.is_kept(lambda column: type_named(column.refs[0], sources))
+    return is_kept and None not in families and (not is_identity or _is_declared((refs[0], refs[1]), sources))
+
+
+def _is_declared(pair: Pair, sources: Sources) -> bool:
+    return all(sources[ref.source].watermark(ref.name) for ref in pair)
+
+
+def _bare(ref: Reference) -> Reference:
+    return Reference((), 0, 0, ref.source, ref.name)
 
 
 class IntervalAnalysis(FamilyAnalysis):
@@ -33,26 +87,19 @@ class IntervalAnalysis(FamilyAnalysis):
     family = AnalyzedIntervalJoin.family
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        """Two streams."""
         return isinstance(join, Join) and join.is_plain and "table" not in kinds
 
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
-        """The join with its bounds."""
         assert isinstance(join, Join)
         left, right = inputs
         return _bound(draft, join, AnalyzedIntervalJoin(left, right, join.kind, span=join.span))
 
     def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
-        """The times that the condition compares."""
         assert isinstance(join, Join)
         return assumed(join, draft.scope.sources, sources)
 
     def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
-        """Whatever the bounds leave."""
         return "row is compared with all within its bounds"
-
-
-MICROS_PER_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -125,12 +172,8 @@ def _in_within(draft: Draft, join: Join, left: tuple[EventTime, ...], right: tup
     refusal = check_within(draft, amount, left[0], right[0], span)
     if refusal is not None:
         return _Found(refusals=(refusal,))
-    return _Found(tuple(_both(amount, left[0], right[0], span)))
-
-
-def _both(amount: Amount, left: EventTime, right: EventTime, span: Span) -> Iterator[TimeBound]:
-    yield TimeBound(left.column, right.column, amount.value, span=span)
-    yield TimeBound(right.column, left.column, amount.value, span=span)
+    pairs = ((left[0].column, right[0].column), (right[0].column, left[0].column))
+    return _Found(tuple(TimeBound(*pair, amount.value, span=span) for pair in pairs))
 
 
 def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[TimeBound, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 from watersmeet.analyze.comparison import compare
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times
-from watersmeet.analyze.watermark_hints import unmarked, watermark_hint
+from watersmeet.analyze.watermarks import unmarked, watermark_hint
 from watersmeet.errors import Refusal
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
@@ -176,5 +176,4 @@ def _between(left: EventTime, right: EventTime) -> str:
 
 def _compared(join: Join, alias: str) -> list[str]:
     """The columns of a source that ON mentions, in reading order."""
-    refs = [ref for ref in (join.on.references if join.on else ()) if ref.source == alias]
-    return [ref.name for ref in refs]
+    return [ref.name for ref in (join.on.references if join.on else ()) if ref.source == alias]

@@ -39,7 +39,6 @@ class AnalyzedLookupJoin(ConditionalJoin):
 
     @property
     def looked_up(self) -> AnalyzedRelation:
-        """The side that is a table."""
         return self.right if self.table == "right" else self.left
 
     @property
@@ -55,7 +54,6 @@ class AnalyzedLookupJoin(ConditionalJoin):
 
     @property
     def untimed(self) -> tuple[AnalyzedRelation, ...]:
-        """The stream."""
         return (self.stream,)
 
     def reads_static(self, port: int) -> bool:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, cast
 
-from watersmeet.analyze.assume_watermarks import only_time
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import event_times, is_sound
 from watersmeet.analyze.family import Built, FamilyAnalysis, Sources
-from watersmeet.analyze.named_condition import Named
-from watersmeet.analyze.outputs import check_columns, unsupported, wrong_output
+from watersmeet.analyze.meaning import Named
+from watersmeet.analyze.outputs import check_columns, wrong_output
 from watersmeet.analyze.scope import Scope
 from watersmeet.analyze.settings import Known, choice
-from watersmeet.analyze.time_units import check_families
-from watersmeet.analyze.watermark_hints import watermark_hint
+from watersmeet.analyze.sides import check_families
+from watersmeet.analyze.watermarks import only_time, watermark_hint
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
@@ -31,7 +30,6 @@ class SyncAnalysis(FamilyAnalysis):
     settings: ClassVar[Mapping[str, Known]] = {DISORDER: choice(DISORDER, ("drop", "error"), "error")}
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        """By its own words."""
         return isinstance(join, SyncJoin)
 
     def excludes_tables(self, join: Relation) -> str | None:
@@ -39,20 +37,17 @@ class SyncAnalysis(FamilyAnalysis):
         return "A SYNC JOIN with"
 
     def name(self, draft: Draft, join: Relation, scopes: tuple[Scope, ...]) -> Named:
-        """It has no condition."""
         scope = Scope()
         for own in scopes:
             scope = scope.beside(own)
         return join, scope, []
 
     def assume(self, draft: Draft, join: Relation, sources: Sources) -> Sources:
-        """The only time of each port."""
         for port in join.inputs:
             sources = only_time(port, sources)
         return sources
 
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
-        """The join, with what is wrong with it."""
         ports = cast("tuple[AnalyzedLeaf, ...]", inputs)
         refusals = [*_check(draft, join, ports)] if all(is_sound(port.source) for port in ports) else []
         times = tuple(time.column for port in ports for time in event_times(port)[:1])
@@ -60,14 +55,12 @@ class SyncAnalysis(FamilyAnalysis):
         return AnalyzedSyncJoin(ports, times, disorder, join.span), refusals
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
-        """PORTS INTO."""
         return _check_ports(draft) if any(apart.of == "PORTS" for apart in draft.query.apart) else iter(())
 
 
 def _check(draft: Draft, join: Relation, scans: tuple[AnalyzedLeaf, ...]) -> Iterator[Refusal]:
     if len(scans) < 2:
-        what, hint = "A SYNC JOIN of one source", "write `a SYNC JOIN b`."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)
+        yield draft.unsupported(join.span, "A SYNC JOIN of one source", "write `a SYNC JOIN b`.")
         return
     *most, last = scans
     named = [time.column.name for scan in scans for time in event_times(scan)]
@@ -94,7 +87,7 @@ def _check_ports(draft: Draft) -> Iterator[Refusal]:
     span = sinks[0].span
     if not isinstance(query.relation, SyncJoin):
         what, hint = "PORTS INTO without a SYNC JOIN", "write INSERT INTO: other joins have one output."
-        yield unsupported(draft, span, what, hint)
+        yield draft.unsupported(span, what, hint)
         return
     ports = query.relation.ports
     if len(ports) != len(sinks):

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from watersmeet.families.sync.relation import SyncJoin
-from watersmeet.language.reader.cursor import Cursor
-from watersmeet.language.reader.grammar import Grammar, ReadLeaf, Words
+from watersmeet.language.reader.cursor import Cursor, Grammar, ReadLeaf, Words
 from watersmeet.plan.nodes import JoinKind, Lateral, Leaf, Relation
 
 
@@ -19,7 +18,6 @@ class SyncGrammar(Grammar):
     words = ("SYNC", "PORTS")
 
     def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> SyncJoin:
-        """All ports at once."""
         if not isinstance(left, Leaf):
             what = "LATERAL" if isinstance(left, Lateral) else "another join"
             raise cursor.unsupported(f"SYNC JOIN behind {what}", "write the SYNC JOIN first, then the others.", 2)

@@ -23,11 +23,9 @@ class SyncJoin(Relation):
 
     @property
     def inputs(self) -> tuple[Relation, ...]:
-        """Its ports."""
         return self.ports
 
     def with_inputs(self, inputs: Sequence[Relation]) -> Self:
-        """The same join of other ports."""
         return replace(self, ports=cast("tuple[Leaf, ...]", tuple(inputs)))
 
 
@@ -44,9 +42,7 @@ class AnalyzedSyncJoin(AnalyzedJoin):
 
     @property
     def inputs(self) -> tuple[AnalyzedRelation, ...]:
-        """Its ports."""
         return self.ports
 
     def with_inputs(self, inputs: Sequence[AnalyzedRelation]) -> Self:
-        """The same join of other ports."""
         return replace(self, ports=cast("tuple[AnalyzedLeaf, ...]", tuple(inputs)))

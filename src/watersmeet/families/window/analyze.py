@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import ClassVar
 
 from watersmeet.analyze.column_types import class_of, type_of
+from watersmeet.analyze.conditions import SPLIT_HINT, check_residual, not_evaluated
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import family_of, is_sound
 from watersmeet.analyze.family import Built, FamilyAnalysis
-from watersmeet.analyze.meaning import is_resolved, misses, resolved
-from watersmeet.analyze.named_condition import TRUE, Named, named_condition
-from watersmeet.analyze.residual import SPLIT_HINT, check_residual, not_evaluated
+from watersmeet.analyze.meaning import TRUE, Named, is_resolved, misses, named_condition, resolved
 from watersmeet.analyze.scope import Scope, shown_further
 from watersmeet.analyze.settings import Known, choice
-from watersmeet.analyze.values import check_values, declared_values
+from watersmeet.analyze.sides import check_values, declared_values
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.families.window.misplaced import check_clauses, check_outputs, unmatched
+from watersmeet.families.window.checks import analyzed_window, check_clauses, check_outputs, check_window, unmatched
 from watersmeet.families.window.relation import (
     PUNCTUATION,
     AnalyzedWindowJoin,
@@ -29,7 +28,6 @@ from watersmeet.families.window.relation import (
     window_of,
     windows_in,
 )
-from watersmeet.families.window.sizes import analyzed_window, check_window
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Item, Join, Relation, ResultKind, Scan, Side, Union
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, Padding, UnboundJoin
@@ -49,7 +47,6 @@ class WindowAnalysis(FamilyAnalysis):
     columns = dict.fromkeys(("_trigger", "_seq", "_last"), "only a join of sides with a WINDOW has it.")
 
     def claims(self, join: Relation, kinds: tuple[ResultKind, ...]) -> bool:
-        """By the windows."""
         return isinstance(join, Join) and bool(windows_in(join))
 
     def excludes_tables(self, join: Relation) -> str | None:
@@ -68,7 +65,6 @@ class WindowAnalysis(FamilyAnalysis):
         return named, replace(scope, further=shown_further(PUNCTUATION, punctuation(first))), [*missing, *more]
 
     def build(self, draft: Draft, join: Relation, inputs: tuple[AnalyzedRelation, ...]) -> Built:
-        """The join of two sides of which at least one has a window, with what is wrong with it."""
         assert isinstance(join, Join)
         left, right = inputs
         if is_windowed(join) and isinstance(left, AnalyzedLeaf) and isinstance(right, AnalyzedLeaf):
@@ -76,7 +72,6 @@ class WindowAnalysis(FamilyAnalysis):
         return UnboundJoin(left, right, join.kind, span=join.span), []
 
     def check_asked(self, draft: Draft) -> Iterator[Refusal]:
-        """Windows and PAD where they have no meaning."""
         return check_clauses(draft)
 
     def check_outputs(self, draft: Draft) -> Iterator[Refusal]:
@@ -90,10 +85,9 @@ class WindowAnalysis(FamilyAnalysis):
         for part, expr in not_evaluated(join) if join.kind == "inner" and join.punctuated else ():
             what = f"`_trigger`, `_seq` or `_last` beside `{expression_in_words(part)}`"
             place, hint = expr.span if expr.span.end else part.span, SPLIT_HINT.format("leave them out")
-            yield draft.refusal("UNSUPPORTED_STATEMENT", place, what=what, hint=hint)
+            yield draft.unsupported(place, what, hint)
 
     def reach(self, draft: Draft, join: ConditionalJoin) -> str | None:
-        """Whatever the window holds."""
         return "row is compared with the whole window of the other side"
 
 
@@ -171,10 +165,10 @@ def _order(source: Source) -> str | None:
 def _check_form(draft: Draft, join: Join) -> Iterator[Refusal]:
     if join.kind in LEFT_ONLY:
         what, hint = f"A {kind_in_words(join.kind)} JOIN of windows", "write JOIN or LEFT JOIN, and filter with WHERE."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", join.span, what=what, hint=hint)
+        yield draft.unsupported(join.span, what, hint)
     if join.within is not None:
         hint = "leave it out: the windows say how long rows stay. A bound on times may stand in ON."
-        yield draft.refusal("UNSUPPORTED_STATEMENT", join.within.span, what="WITHIN of a window join", hint=hint)
+        yield draft.unsupported(join.within.span, "WITHIN of a window join", hint)
 
 
 def _missing(draft: Draft, join: Join, sides: Sides, windows: Windows) -> Iterator[Refusal]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
 from watersmeet.explanation.family import JoinExplainer, Names
-from watersmeet.families.window.relation import AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
+from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
 from watersmeet.plan.nodes import PRESERVED, Clause
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedQuery
@@ -102,8 +102,7 @@ def _asked_window(window: Clause | None) -> tuple[Fact, ...]:
     parts = [f"{window.kind.upper()}{column} {amount_in_words(window.amount)}"]
     parts += [f"partition by {', '.join(texts(window.partition_by))}"] * bool(window.partition_by)
     if window.limit is not None:
-        words = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}[window.limit.kind]
-        parts.append(f"{words} {amount_in_words(window.limit.amount)}")
+        parts.append(f"{LIMITS[window.limit.kind]} {amount_in_words(window.limit.amount)}")
     return (("window", [", ".join(parts)]),)
 
 

@@ -9,13 +9,12 @@ from typing import ClassVar
 from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.families.window.relation import LimitKind, Pad, PartitionLimit, Window, WindowKind
-from watersmeet.language.reader.amounts import read_amount
 from watersmeet.language.reader.clauses import at_join
-from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.cursor import Cursor, Grammar, Words
 from watersmeet.language.reader.expression import read_or, too_deep
-from watersmeet.language.reader.grammar import Grammar, Words
+from watersmeet.language.reader.leaves import read_amount
+from watersmeet.language.reader.options import read_values
 from watersmeet.language.reader.tokens import tokenize
-from watersmeet.language.reader.values import read_values
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.nodes import Clause, Side
 
@@ -42,23 +41,35 @@ class WindowGrammar(Grammar):
     spaced = frozenset({"WINDOW"})
 
     def at_clause(self, cursor: Cursor) -> bool:
-        """Either of them."""
-        return cursor.at("WINDOW", "(") or _at_pad(cursor)
+        return cursor.at("WINDOW", "(") or self.at_padding(cursor)
 
     def at_padding(self, cursor: Cursor) -> bool:
-        """PAD."""
-        return _at_pad(cursor)
+        """PAD, and not an alias of that name before LEFT JOIN."""
+        return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not at_join(cursor, 1)
 
     def read_behind_source(self, cursor: Cursor, before: Clause | None) -> Clause | None:
-        """``WINDOW (...)``."""
-        return _take_window(cursor, before)
+        if not cursor.at("WINDOW", "("):
+            return before
+        if before is not None:
+            raise cursor.failure("one window", "write WINDOW once, behind the name or behind the alias.")
+        first = cursor.position
+        cursor.skip(2)
+        window = _read_inside(cursor, first)
+        if cursor.at(","):
+            raise cursor.failure("PARTITION BY or `)`", "give one size: every row is a trigger, and the window slides.")
+        if not cursor.at(")"):
+            raise cursor.misspelt(("PARTITION", "TUPLE"), "PARTITION BY or `)`", _HINT)
+        cursor.next()
+        return replace(window, span=cursor.span_from(first))
 
     def read_behind_join(self, cursor: Cursor) -> tuple[Clause, ...]:
-        """``PAD ...``."""
-        return _read_pads(cursor)
+        """``PAD ...``, at most one for each side."""
+        pads: list[Pad] = []
+        while self.at_padding(cursor):
+            pads.append(_read_pad(cursor, pads))
+        return tuple(pads)
 
     def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
-        """Clauses that belong to a source or a join."""
         if cursor.at_any({"PAD"}):
             return cursor.failure(end, "write PAD behind JOIN, before WHERE.")
         if cursor.at("WINDOW", "("):
@@ -85,23 +96,6 @@ def read_window(text: str, name: str = "<window>") -> Window:
     return window
 
 
-def _take_window(cursor: Cursor, before: Clause | None) -> Clause | None:
-    """``WINDOW (...)`` if it comes next, else the one from ``before``."""
-    if not cursor.at("WINDOW", "("):
-        return before
-    if before is not None:
-        raise cursor.failure("one window", "write WINDOW once, behind the name or behind the alias.")
-    first = cursor.position
-    cursor.skip(2)
-    window = _read_inside(cursor, first)
-    if cursor.at(","):
-        raise cursor.failure("PARTITION BY or `)`", "give one size: every row is a trigger, and the window slides.")
-    if not cursor.at(")"):
-        raise cursor.misspelt(("PARTITION", "TUPLE"), "PARTITION BY or `)`", _HINT)
-    cursor.next()
-    return replace(window, span=cursor.span_from(first))
-
-
 def _read_inside(cursor: Cursor, first: int) -> Window:
     word = cursor.peek().word
     if word in ("TUMBLING", "SLIDING", "PARTITIONED"):
@@ -112,16 +106,13 @@ def _read_inside(cursor: Cursor, first: int) -> Window:
     kind = _KINDS[word]
     measured = _read_column(cursor) if kind == "delta" else None
     amount = _read_size(cursor)
-    partition_by = _read_partition_by(cursor)
+    partition_by = cursor.several(read_or) if cursor.take("PARTITION", "BY") else ()
     return Window(kind, amount, measured, partition_by, _read_limit(cursor), cursor.span_from(first))
 
 
 def _read_column(cursor: Cursor) -> Expr:
     first, hint = cursor.position, "write the column that is measured, then a size: `DELTA sold_at 10s`."
-    parts = [cursor.take_name("the name of a column", hint).value]
-    while cursor.take("."):
-        parts.append(cursor.take_name("the name of a column", hint).value)
-    return column(tuple(parts), cursor.span_from(first))
+    return column(cursor.take_path("the name of a column", hint), cursor.span_from(first))
 
 
 def _read_size(cursor: Cursor) -> Amount:
@@ -133,15 +124,6 @@ def _read_size(cursor: Cursor) -> Amount:
     if token.kind not in ("number", "string") and not token.text[:1].isdecimal() and not cursor.at("INTERVAL"):
         raise cursor.failure("a size", _SIZE)
     return read_amount(cursor)
-
-
-def _read_partition_by(cursor: Cursor) -> tuple[Expr, ...]:
-    if not cursor.take("PARTITION", "BY"):
-        return ()
-    exprs = [read_or(cursor)]
-    while cursor.take(","):
-        exprs.append(read_or(cursor))
-    return tuple(exprs)
 
 
 def _read_limit(cursor: Cursor) -> PartitionLimit | None:
@@ -156,31 +138,20 @@ def _read_limit(cursor: Cursor) -> PartitionLimit | None:
     return limit
 
 
-def _at_pad(cursor: Cursor) -> bool:
-    """Whether PAD begins here, and not an alias of that name before LEFT JOIN."""
-    return cursor.at("PAD") and cursor.at_any({"LEFT", "RIGHT"}, 1) and not at_join(cursor, 1)
-
-
-def _read_pads(cursor: Cursor) -> tuple[Pad, ...]:
-    """All PAD clauses that come next, at most one for each side."""
-    pads: list[Pad] = []
-    while _at_pad(cursor):
-        first = cursor.position
-        cursor.may_break()
-        side: Side = "left" if cursor.peek(1).word == "LEFT" else "right"
-        if any(pad.side == side for pad in pads):
-            raise cursor.failure("one PAD for each side", f"write PAD {side.upper()} once.")
-        cursor.skip(2)
-        is_with = cursor.take("WITH")
-        if cursor.at_any({"ZEROS", "NULLS"}):
-            cursor.skip(1)
-            values = "zeros" if cursor.previous.word == "ZEROS" else "nulls"
-        elif is_with:
-            values = read_values(cursor, _PAD)
-        else:
-            raise cursor.misspelt(("WITH", "ZEROS", "NULLS"), "WITH, ZEROS or NULLS", _PAD)
-        pads.append(Pad(side, values, cursor.span_from(first)))
-    return tuple(pads)
+def _read_pad(cursor: Cursor, before: list[Pad]) -> Pad:
+    first = cursor.position
+    cursor.may_break()
+    side: Side = "left" if cursor.peek(1).word == "LEFT" else "right"
+    if any(pad.side == side for pad in before):
+        raise cursor.failure("one PAD for each side", f"write PAD {side.upper()} once.")
+    cursor.skip(2)
+    is_with = cursor.take("WITH")
+    if cursor.at_any({"ZEROS", "NULLS"}):
+        cursor.skip(1)
+        return Pad(side, "zeros" if cursor.previous.word == "ZEROS" else "nulls", cursor.span_from(first))
+    if not is_with:
+        raise cursor.misspelt(("WITH", "ZEROS", "NULLS"), "WITH, ZEROS or NULLS", _PAD)
+    return Pad(side, read_values(cursor, _PAD), cursor.span_from(first))
 
 
 READ = WindowGrammar()

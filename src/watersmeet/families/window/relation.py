@@ -77,7 +77,6 @@ class Pad(Clause):
 
     @property
     def expressions(self) -> tuple[Clausal, ...]:
-        """Nothing but constants."""
         return ()
 
 
@@ -170,7 +169,6 @@ class AnalyzedWindowJoin(ConditionalJoin):
         return False
 
     def sets_apart(self, port: int) -> bool:
-        """As the query asks."""
         return self.unmatched[port]
 
     def reads(self, port: int) -> tuple[str, ...]:

@@ -103,12 +103,10 @@ def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr:
 
 def _read_arguments(cursor: Cursor, read: Read, function: Token) -> tuple[Expr, ...]:
     """Expressions up to the closing bracket, which is left to be taken."""
-    args = [read(cursor)]
-    while cursor.take(","):
-        args.append(read(cursor))
+    args = cursor.several(read)
     if cursor.at_end:
         raise cursor.failure("`)`", f"close the arguments of `{function.text}` with `)`.")
     if not cursor.at(")"):
         what = f"{cursor.peek().word or 'This'} in a function with an aggregate"
         raise cursor.unsupported(what, _VIEW_HINT)
-    return tuple(args)
+    return args

@@ -1,18 +1,47 @@
-"""A cursor over tokens: looks ahead, takes what it expects, and refuses with the place of what it found instead."""
+"""A cursor over tokens: looks ahead, takes what it expects, and refuses with the place of what it found instead.
+
+With it, what is noted of a text while it is read, and what a family of joins adds to the language.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeVar
 
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
-from watersmeet.language.format.layout import Layout
 from watersmeet.language.reader.tokens import Token
-from watersmeet.plan.nodes import Query, View
+from watersmeet.plan.nodes import Clause, JoinKind, Leaf, Query, Relation, View
 
-if TYPE_CHECKING:
-    from watersmeet.language.reader.grammar import Grammar
+T = TypeVar("T")
+
+
+@dataclass
+class Layout:
+    """Positions of tokens, by what they are.
+
+    - ``statements``: the first token of each statement and the one behind its last
+    - ``keywords``: words of the language itself, which may be written in capitals
+    - ``operators``: what stands between two operands
+    - ``lines``: the first tokens of clauses, each on a line of its own
+    - ``breaks``: where a line may be broken that is too long
+    - ``blocks``: brackets around a query, the opening one with the closing one
+    - ``lists``: brackets around a list that has a line for each entry if it is too long for one line
+    - ``exact``: tokens before which all spaces count
+    - ``needless``: tokens that may be left out
+    """
+
+    statements: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    keywords: set[int] = field(default_factory=set[int])
+    operators: set[int] = field(default_factory=set[int])
+    lines: set[int] = field(default_factory=set[int])
+    breaks: set[int] = field(default_factory=set[int])
+    blocks: dict[int, int] = field(default_factory=dict[int, int])
+    lists: dict[int, int] = field(default_factory=dict[int, int])
+    exact: set[int] = field(default_factory=set[int])
+    needless: set[int] = field(default_factory=set[int])
+
 
 SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
 
@@ -103,6 +132,22 @@ class Cursor:
         if not self.peek().is_name:
             raise self.failure(expected, hint)
         return self.next()
+
+    def take_path(self, expected: str, hint: str) -> tuple[str, ...]:
+        """Take names with dots between them; the first must come next."""
+        parts = [self.take_name(expected, hint).value]
+        while self.take("."):
+            parts.append(self.take_name(expected, hint).value)
+        return tuple(parts)
+
+    def several(self, read: Callable[[Cursor], T], *, on_lines: bool = False) -> tuple[T, ...]:
+        """What ``read`` reads, and again behind every comma; ``on_lines``: a line may be broken before each."""
+        found: list[T] = []
+        while not found or self.take(","):
+            if on_lines:
+                self.may_break()
+            found.append(read(self))
+        return tuple(found)
 
     def take_bare_alias(self) -> Token:
         """Take a name given without AS, which may turn out to be a misspelt keyword."""
@@ -212,3 +257,56 @@ def skip_brackets(cursor: Cursor) -> None:
             stack.append(closing[token.word])
         elif token.word in (")", "]") and token.word != stack.pop():
             raise cursor.failure("matching brackets", "close every bracket with its own kind.", token)
+
+
+ReadLeaf = Callable[[], Leaf]
+"""What reads the source that comes next."""
+
+Words = tuple[str, ...]
+
+
+class Grammar:
+    """How the clauses of a family are read; one that has no words of its own is read as a plain JOIN."""
+
+    joins: ClassVar[Mapping[Words, JoinKind]] = {}
+    """The words of its joins."""
+
+    outputs: ClassVar[Mapping[Words, str]] = {}
+    """The words before the sinks of its outputs apart from the result, and the column that shows such rows.
+
+    A column that ends in ``_`` has the number of a sink behind it: several may follow, in place of that of the result.
+    """
+
+    words: ClassVar[Words] = ()
+    """The words that begin its clauses, for whoever misspells one."""
+
+    spaced: ClassVar[frozenset[str]] = frozenset()
+    """Keywords that are written with a space before the bracket that follows."""
+
+    def read_join(self, cursor: Cursor, left: Relation, words: Words, read_leaf: ReadLeaf) -> Relation:
+        """The join that begins with ``words``."""
+        raise NotImplementedError
+
+    def at_clause(self, cursor: Cursor) -> bool:
+        """Whether one of its other clauses begins here, so that the next word is no alias."""
+        return False
+
+    def at_padding(self, cursor: Cursor) -> bool:
+        """Whether a clause begins here that says what is shown beside a row that stayed alone."""
+        return False
+
+    def read_behind_source(self, cursor: Cursor, before: Clause | None) -> Clause | None:
+        """Its clause behind a source, or behind its alias, if it comes next; else the one from ``before``."""
+        return before
+
+    def read_instead(self, cursor: Cursor, left: Relation, right: Leaf, kind: JoinKind, first: int) -> Relation | None:
+        """The join of its own that a plain JOIN, begun at index ``first``, turns out to be behind its right side."""
+        return None
+
+    def read_behind_join(self, cursor: Cursor) -> tuple[Clause, ...]:
+        """Its clauses behind the condition of a plain join."""
+        return ()
+
+    def misplaced(self, cursor: Cursor, end: str) -> WatersmeetError | None:
+        """The refusal of one of its clauses behind all that it could belong to, where ``end`` was expected."""
+        return None

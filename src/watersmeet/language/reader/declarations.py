@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, Watermark
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import FEEDS
-from watersmeet.language.reader.amounts import read_amount
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
+from watersmeet.language.reader.leaves import read_amount
 from watersmeet.language.reader.options import read_format, read_options
 from watersmeet.language.reader.types import read_type
 from watersmeet.plan.expressions import Expr
@@ -45,18 +45,12 @@ class _Columns:
     primary_key: tuple[str, ...] = ()
 
 
-def read_stream(cursor: Cursor) -> Stream:
-    """``CREATE STREAM name (columns and watermarks) [USING format] [OPTIONS (...)] [ORDER BY column]``."""
-    return _read_declaration(cursor, "stream", _COLUMNS_HINT)
+def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
+    """``CREATE STREAM | TABLE name (columns, key and watermarks) [USING format] [OPTIONS (...)]``, and what follows.
 
-
-def read_table(cursor: Cursor) -> Stream:
-    """``CREATE TABLE name (columns, key and watermarks) [USING format] [OPTIONS (...)] [CHANGES FROM feed]``."""
-    return _read_declaration(cursor, "table", _TABLE_HINT)
-
-
-def _read_declaration(cursor: Cursor, kind: SourceKind, hint: str) -> Stream:
-    first = cursor.position
+    That is ``ORDER BY column`` for a stream and ``CHANGES FROM feed`` for a table.
+    """
+    first, hint = cursor.position, _COLUMNS_HINT if kind == "stream" else _TABLE_HINT
     cursor.skip(2)
     name = cursor.take_name(f"the name of the {kind}", hint)
     columns = _read_columns(cursor, kind, hint)
@@ -127,19 +121,18 @@ def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
     """The columns of a sink, which have types and nothing else."""
     opening = cursor.position
     cursor.next()
-    fields: list[Field] = []
-    while True:
-        cursor.may_break()
-        if cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY"):
-            raise cursor.failure("a column", "leave it out: a sink has columns only.")
-        fields.append(_read_field(cursor))
-        if not cursor.take(","):
-            break
+    fields = cursor.several(_read_sink_field, on_lines=True)
     if not cursor.at(")"):
         raise cursor.failure("`,` or `)`", "separate columns with commas and close the list with `)`.")
     cursor.next()
     cursor.close_list(opening)
-    return tuple(fields)
+    return fields
+
+
+def _read_sink_field(cursor: Cursor) -> Field:
+    if cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY"):
+        raise cursor.failure("a column", "leave it out: a sink has columns only.")
+    return _read_field(cursor)
 
 
 def _read_columns(cursor: Cursor, kind: SourceKind, hint: str) -> _Columns:
@@ -195,11 +188,9 @@ def _read_primary_key(cursor: Cursor, kind: SourceKind, before: tuple[str, ...])
         raise cursor.failure("`,` or `)`", "write PRIMARY KEY once.")
     cursor.skip(2)
     cursor.expect("(", _KEY_HINT)
-    names = [cursor.take_name("the name of a column", _KEY_HINT).value]
-    while cursor.take(","):
-        names.append(cursor.take_name("the name of a column", _KEY_HINT).value)
+    names = cursor.several(lambda cursor: cursor.take_name("the name of a column", _KEY_HINT).value)
     cursor.expect(")", _KEY_HINT)
-    return tuple(names)
+    return names
 
 
 def _read_field(cursor: Cursor) -> Field:

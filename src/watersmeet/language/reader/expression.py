@@ -51,7 +51,7 @@ def read_expression(text: str, script_offset: int = 0, name: str = "<expression>
     return expr
 
 
-def too_deep(cursor: Cursor, first: int) -> Exception:
+def too_deep(cursor: Cursor, first: int) -> WatersmeetError:
     """The refusal of what is nested beyond what can be read."""
     hint = "split it into parts that are nested less deeply."
     return cursor.failure("an expression of ordinary depth", hint, cursor.tokens[first])
@@ -118,9 +118,7 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
         cursor.next()
         raise cursor.unsupported("A subquery", SUBQUERY_HINT)
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
-    members = [_bracketed(read_or(cursor))]
-    while cursor.take(","):
-        members.append(_bracketed(read_or(cursor)))
+    members = cursor.several(lambda cursor: _bracketed(read_or(cursor)))
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)

@@ -1,9 +1,12 @@
-"""How rows come or go: ``USING format OPTIONS (name value, ...)`` in a declaration."""
+"""Lists of names and values: ``USING format OPTIONS (name value, ...)``, and ``(column value, ...)`` for constants."""
 
 from __future__ import annotations
 
 from watersmeet.errors import Refusal
 from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.expression import read_or
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.nodes import Values
 
 _OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
 
@@ -15,10 +18,7 @@ def read_format(cursor: Cursor) -> str | None:
     hint = "write the name of a Spark data source, for example `USING parquet`."
     if cursor.peek().kind == "string":
         return cursor.next().value
-    parts = [cursor.take_name("a format", hint).value]
-    while cursor.take("."):
-        parts.append(cursor.take_name("a format", hint).value)
-    return ".".join(parts)
+    return ".".join(cursor.take_path("a format", hint))
 
 
 def read_options(cursor: Cursor) -> dict[str, str]:
@@ -28,8 +28,8 @@ def read_options(cursor: Cursor) -> dict[str, str]:
         return options
     opening = cursor.position
     cursor.expect("(", _OPTIONS_HINT)
-    while True:
-        cursor.may_break()
+
+    def read_option(cursor: Cursor) -> None:
         first = cursor.peek()
         key = _read_key(cursor)
         if cursor.take("="):
@@ -38,8 +38,8 @@ def read_options(cursor: Cursor) -> dict[str, str]:
             parameters = {"name": key, "before": f"`{options[key]}`", "hint": "give every option once."}
             cursor.refusals.append(Refusal("DUPLICATE_NAME", parameters, cursor.place(first, cursor.previous)))
         options[key] = _read_value(cursor)
-        if not cursor.take(","):
-            break
+
+    cursor.several(read_option, on_lines=True)
     if not cursor.at(")"):
         raise cursor.failure("`,` or `)`", _OPTIONS_HINT)
     cursor.next()
@@ -50,10 +50,7 @@ def read_options(cursor: Cursor) -> dict[str, str]:
 def _read_key(cursor: Cursor) -> str:
     if cursor.peek().kind == "string":
         return cursor.next().value
-    parts = [cursor.take_name("the name of an option", _OPTIONS_HINT).value]
-    while cursor.take("."):
-        parts.append(cursor.take_name("the name of an option", _OPTIONS_HINT).value)
-    return ".".join(parts)
+    return ".".join(cursor.take_path("the name of an option", _OPTIONS_HINT))
 
 
 def _read_value(cursor: Cursor) -> str:
@@ -62,3 +59,18 @@ def _read_value(cursor: Cursor) -> str:
     if cursor.peek().kind in ("string", "number") or token.word in ("TRUE", "FALSE"):
         return sign + cursor.next().value
     raise cursor.failure("the value of the option", "put the value in quotes: `OPTIONS (path '/data')`.")
+
+
+def read_values(cursor: Cursor, hint: str) -> Values:
+    """``(column value, ...)``."""
+    cursor.expect("(", hint)
+    values: list[tuple[str, Expr]] = []
+    while True:
+        name = cursor.take_name("the name of a column", hint)
+        if any(name.value.lower() == known.lower() for known, _ in values):
+            raise cursor.failure("a column that has no value yet", "give every column once.", name)
+        values.append((name.value, read_or(cursor)))
+        if not cursor.take(","):
+            break
+    cursor.expect(")", hint)
+    return tuple(values)

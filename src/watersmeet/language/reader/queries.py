@@ -1,16 +1,18 @@
-"""Queries: ``[WITH] [INSERT INTO sink] SELECT [STREAM | TABLE] items FROM relation [WHERE] [GROUP BY] [outputs]``."""
+"""Queries: ``[WITH] [INSERT INTO sink] SELECT [STREAM | TABLE] items FROM relation [WHERE] [GROUP BY] [outputs]``.
+
+With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under a name.
+"""
 
 from __future__ import annotations
 
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.clauses import at_clause
+from watersmeet.language.reader.clauses import at_clause, refused_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
-from watersmeet.language.reader.subqueries import close_query
-from watersmeet.language.reader.unsupported import refused_clause
+from watersmeet.language.reader.sources import close_query
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Star, View
 
@@ -28,7 +30,7 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
     """A query, up to the end of its statement; ``views`` of WITH before it, which began at index ``first``."""
     begin = cursor.position if first is None else first
     target = _read_insert(cursor)
-    if target.into[0] is not None and at_with(cursor):
+    if target.into[0] is not None and cursor.at("WITH"):
         views += read_with(cursor)
     return _read_select(cursor, begin, views, target)
 
@@ -36,13 +38,8 @@ def read_query(cursor: Cursor, views: tuple[View, ...] = (), first: int | None =
 def read_inner(cursor: Cursor) -> Query:
     """A query inside another statement: in brackets, or behind CREATE VIEW."""
     first = cursor.position
-    views = read_with(cursor) if at_with(cursor) else ()
+    views = read_with(cursor) if cursor.at("WITH") else ()
     return _read_select(cursor, first, views, Target(is_inner=True))
-
-
-def at_with(cursor: Cursor) -> bool:
-    """Whether ``WITH name AS (`` begins here, or what was meant to be that."""
-    return cursor.at("WITH")
 
 
 def read_with(cursor: Cursor) -> tuple[View, ...]:
@@ -51,25 +48,35 @@ def read_with(cursor: Cursor) -> tuple[View, ...]:
     cursor.skip(1)
     if cursor.at("RECURSIVE") and not cursor.at_any({"AS"}, ahead=1):
         raise cursor.unsupported("WITH RECURSIVE", "leave RECURSIVE out: a query cannot read its own result.")
-    views = [_read_view(cursor)]
+    views = [_read_named(cursor)]
     while cursor.take(","):
         cursor.begin_line()
-        views.append(_read_view(cursor))
+        views.append(_read_named(cursor))
     return tuple(views)
 
 
-def _read_view(cursor: Cursor) -> View:
-    first = cursor.position
-    name = cursor.take_name("a name for the query", _WITH_HINT)
+def _read_named(cursor: Cursor) -> View:
+    first, name = cursor.position, _read_name(cursor, "a name for the query", _WITH_HINT)
+    query = _read_in_brackets(cursor, _WITH_HINT)
+    return View(name, query, cursor.span_from(first))
+
+
+def _read_name(cursor: Cursor, expected: str, hint: str) -> str:
+    """``name AS``."""
+    name = cursor.take_name(expected, hint)
     if cursor.at("("):
         raise cursor.unsupported("A list of columns behind a name", "name the columns in the query, with AS.")
-    cursor.expect("AS", _WITH_HINT)
+    cursor.expect("AS", hint)
+    return name.value
+
+
+def _read_in_brackets(cursor: Cursor, hint: str) -> Query:
     opening = cursor.position
-    cursor.expect("(", _WITH_HINT)
+    cursor.expect("(", hint)
     cursor.nesting += 1
     query = read_inner(cursor)
     close_query(cursor, opening)
-    return View(name.value, query, cursor.span_from(first))
+    return query
 
 
 def _read_insert(cursor: Cursor) -> Target:
@@ -117,12 +124,7 @@ def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
     if cursor.at("DISTINCT") and _starts_item(cursor, 1):
         hint = "leave DISTINCT out, or group: `SELECT TABLE x, count(*) FROM ... GROUP BY x`."
         raise cursor.unsupported("SELECT DISTINCT", hint)
-    items: list[Item | Star] = []
-    while True:
-        cursor.may_break()
-        items.append(_read_item(cursor))
-        if not cursor.take(","):
-            return tuple(items)
+    return cursor.several(_read_item, on_lines=True)
 
 
 def _starts_item(cursor: Cursor, ahead: int) -> bool:
@@ -164,16 +166,15 @@ def _read_group(cursor: Cursor) -> tuple[tuple[Expr, ...], Span]:
         return (), NOWHERE
     cursor.begin_line()
     cursor.skip(2)
-    exprs: list[Expr] = []
-    while True:
-        if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
-            raise cursor.unsupported(cursor.peek().word, "write one query for each grouping.")
-        if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
-            raise cursor.unsupported("GROUP BY ALL", "name the columns to group by.")
-        cursor.may_break()
-        exprs.append(read_or(cursor))
-        if not cursor.take(","):
-            return tuple(exprs), cursor.span_from(first)
+    return cursor.several(_read_grouped, on_lines=True), cursor.span_from(first)
+
+
+def _read_grouped(cursor: Cursor) -> Expr:
+    if cursor.at("ROLLUP", "(") or cursor.at("CUBE", "(") or cursor.at("GROUPING", "SETS"):
+        raise cursor.unsupported(cursor.peek().word, "write one query for each grouping.")
+    if cursor.at("ALL") and (cursor.at_any({",", ")", ";"}, ahead=1) or cursor.peek(1).kind == "end"):
+        raise cursor.unsupported("GROUP BY ALL", "name the columns to group by.")
+    return read_or(cursor)
 
 
 def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by: tuple[Expr, ...]) -> WatersmeetError:
@@ -208,3 +209,31 @@ def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by:
     bare = isinstance(relation, Join) and relation.on is None and not relation.using
     expected = f"ON, WITHIN, JOIN, WHERE or {end}" if bare else f"JOIN, WHERE or {end}"
     return cursor.misspelt(words, expected, closing)
+
+
+_HINT = "write `CREATE VIEW recent AS SELECT STREAM * FROM orders`, for example."
+_BEGINNINGS = tuple(
+    ("CREATE", *replace, *temporary, "VIEW")
+    for replace in ((), ("OR", "REPLACE"))
+    for temporary in ((), ("TEMPORARY",), ("TEMP",))
+)
+"""All that is ignored before VIEW: a script declares everything anew, and only for itself."""
+
+
+def at_view(cursor: Cursor) -> bool:
+    """Whether CREATE VIEW begins here, in any of its spellings."""
+    return any(cursor.at(*words) for words in _BEGINNINGS)
+
+
+def read_view(cursor: Cursor) -> View:
+    """A view, up to the end of its statement."""
+    first = cursor.position
+    cursor.skip(next(len(words) for words in _BEGINNINGS if cursor.at(*words)))
+    cursor.take("IF", "NOT", "EXISTS")
+    name = _read_name(cursor, "the name of the view", _HINT)
+    if not cursor.at("("):
+        return View(name, read_inner(cursor), cursor.span_from(first))
+    query = _read_in_brackets(cursor, _HINT)
+    if not cursor.at_end:
+        raise cursor.failure("`;`", "end the statement with `;`.")
+    return View(name, query, cursor.span_from(first))

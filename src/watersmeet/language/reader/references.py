@@ -138,12 +138,10 @@ def _columns(tree: Tree) -> Iterator[Reference]:
     for column in tree.find_all(exp.Column):
         parts: list[Tree] = list(column.parts)
         node: Tree = column
-        while isinstance(node.parent, exp.Dot) and node.parent.this is node and _has_field(node.parent):
-            node = node.parent
-            parts.append(node.expression)
+        while (
+            isinstance(dot := node.parent, exp.Dot) and dot.this is node and isinstance(dot.expression, exp.Identifier)
+        ):
+            node = dot
+            parts.append(dot.expression)
         start, end = parts[0].meta["start"], parts[-1].meta["end"] + 1
         yield Reference(tuple(part.name for part in parts), start - len(_PREFIX), end - len(_PREFIX))
-
-
-def _has_field(dot: exp.Dot) -> bool:
-    return isinstance(dot.expression, exp.Identifier)

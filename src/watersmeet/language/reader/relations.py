@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.language.reader.amounts import read_amount
-from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias
+from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias, refused_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
-from watersmeet.language.reader.sources import read_leaf
-from watersmeet.language.reader.subqueries import ReadQuery
-from watersmeet.language.reader.unsupported import refused_clause
+from watersmeet.language.reader.leaves import read_amount
+from watersmeet.language.reader.sources import ReadQuery, read_leaf
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join, Lateral, Relation, Within
 
@@ -104,8 +102,6 @@ def read_condition(cursor: Cursor) -> tuple[Expr | None, tuple[str, ...]]:
         return None, ()
     hint = "write `USING (id, day)`, for example."
     cursor.expect("(", hint)
-    names = [cursor.take_name("the name of a column", hint).value]
-    while cursor.take(","):
-        names.append(cursor.take_name("the name of a column", hint).value)
+    names = cursor.several(lambda cursor: cursor.take_name("the name of a column", hint).value)
     cursor.expect(")", hint)
-    return None, tuple(names)
+    return None, names

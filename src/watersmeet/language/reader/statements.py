@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.language.reader.cursor import Cursor
-from watersmeet.language.reader.declarations import Stream, read_sink, read_stream, read_table
+from watersmeet.language.reader.clauses import refused_statement
+from watersmeet.language.reader.cursor import Cursor, Grammar
+from watersmeet.language.reader.declarations import Stream, read_sink, read_source
 from watersmeet.language.reader.expression import too_deep
-from watersmeet.language.reader.grammar import Grammar
-from watersmeet.language.reader.queries import at_with, read_query, read_with
+from watersmeet.language.reader.queries import at_view, read_query, read_view, read_with
 from watersmeet.language.reader.tokens import Token, tokenize
-from watersmeet.language.reader.unsupported import refused_statement
-from watersmeet.language.reader.views import at_view, read_view
 from watersmeet.plan.nodes import Query, Script, Setting, View
 
 Statement = Stream | Sink | Setting | Query | tuple[View, ...]
@@ -54,8 +52,9 @@ def read_statements(text: str, name: str, grammars: tuple[Grammar, ...]) -> tupl
         first = cursor.position
         try:
             statements.append(_read_statement(cursor))
-        except WatersmeetError as error:
-            cursor.refusals += error.refusals
+        except (WatersmeetError, RecursionError) as error:
+            wrong = error if isinstance(error, WatersmeetError) else too_deep(cursor, first)
+            cursor.refusals += wrong.refusals
             cursor.forget_queries()
             _recover(cursor)
         cursor.layout.statements.append((first, cursor.position))
@@ -76,20 +75,12 @@ def _tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refusal, ...
 
 
 def _read_statement(cursor: Cursor) -> Statement:
-    first = cursor.position
-    try:
-        return _dispatch(cursor)
-    except RecursionError:
-        raise too_deep(cursor, first) from None
-
-
-def _dispatch(cursor: Cursor) -> Statement:
     if cursor.at("CREATE", "STREAM"):
-        return read_stream(cursor)
+        return read_source(cursor, "stream")
     if cursor.at("CREATE", "SINK"):
         return read_sink(cursor)
     if cursor.at("CREATE", "TABLE"):
-        return read_table(cursor)
+        return read_source(cursor, "table")
     if at_view(cursor):
         return (read_view(cursor),)
     refused = refused_statement(cursor)
@@ -100,7 +91,7 @@ def _dispatch(cursor: Cursor) -> Statement:
         raise cursor.misspelt(_OBJECT_WORDS, "STREAM, TABLE, SINK or VIEW", hint)
     if cursor.take("SET"):
         return _read_setting(cursor)
-    if at_with(cursor):
+    if cursor.at("WITH"):
         return _read_with(cursor)
     if cursor.at_any({"INSERT", "SELECT"}):
         return read_query(cursor)
@@ -121,9 +112,7 @@ def _read_with(cursor: Cursor) -> Query | tuple[View, ...]:
 
 def _read_setting(cursor: Cursor) -> Setting:
     first, hint = cursor.position - 1, "write `SET name = value;`."
-    parts = [cursor.take_name("the name of a setting", hint).value]
-    while cursor.take("."):
-        parts.append(cursor.take_name("the name of a setting", hint).value)
+    name = ".".join(cursor.take_path("the name of a setting", hint))
     cursor.layout.operators.add(cursor.position)
     cursor.expect("=", hint)
     begin = cursor.position
@@ -134,7 +123,7 @@ def _read_setting(cursor: Cursor) -> Setting:
     cursor.layout.exact.update(range(begin + 1, cursor.position))
     only = cursor.tokens[begin]
     value = only.value if cursor.position == begin + 1 and only.kind == "string" else cursor.text_from(begin)
-    return Setting(".".join(parts), value, cursor.span_from(first))
+    return Setting(name, value, cursor.span_from(first))
 
 
 def _recover(cursor: Cursor) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from watersmeet.errors import Refusal
 from watersmeet.language.reader.cursor import Cursor
-from watersmeet.plan.expressions import quote
+from watersmeet.plan.words import word
 from watersmeet.type_names import BY_NAME
 
 _INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
@@ -47,15 +45,15 @@ def _numbers(cursor: Cursor) -> str:
     """``(10,2)`` if brackets come next."""
     if not cursor.take("("):
         return ""
-    numbers: list[str] = []
-    while True:
-        if not cursor.peek().text.isdecimal():
-            raise cursor.failure("a number", "write the size of the type, for example DECIMAL(10,2).")
-        numbers.append(cursor.next().text)
-        if not cursor.take(","):
-            break
+    numbers = cursor.several(_number)
     cursor.expect(")", "close the size of the type with `)`.")
     return f"({','.join(numbers)})"
+
+
+def _number(cursor: Cursor) -> str:
+    if not cursor.peek().text.isdecimal():
+        raise cursor.failure("a number", "write the size of the type, for example DECIMAL(10,2).")
+    return cursor.next().text
 
 
 def _inner(cursor: Cursor) -> str:
@@ -76,9 +74,7 @@ def _pair(cursor: Cursor) -> str:
 
 def _fields(cursor: Cursor) -> str:
     cursor.next()
-    fields = [_field(cursor)]
-    while cursor.take(","):
-        fields.append(_field(cursor))
+    fields = cursor.several(_field)
     cursor.expect(">", "write `STRUCT<name: type, ...>`.")
     return ", ".join(fields)
 
@@ -86,17 +82,13 @@ def _fields(cursor: Cursor) -> str:
 def _field(cursor: Cursor) -> str:
     name = cursor.take_name("the name of a field", "write `STRUCT<name: type, ...>`.")
     cursor.take(":")
-    written = f"{_plain(name.value)}: {read_type(cursor)}"
+    written = f"{word(name.value)}: {read_type(cursor)}"
     if cursor.take("NOT", "NULL"):
         written += " NOT NULL"
     if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
         cursor.skip(1)
         written += f" COMMENT {cursor.next().text}"
     return written
-
-
-def _plain(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
 
 
 def _interval(cursor: Cursor) -> str:

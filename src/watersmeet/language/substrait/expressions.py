@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.language.substrait.functions import Call, call_function, spliced
-from watersmeet.language.substrait.literals import Typed, typed_literal
-from watersmeet.language.substrait.types import spark_type, unsupported, written_type
+from watersmeet.language.substrait.types import Typed, spark_type, typed_literal, unsupported, written_type
 from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.schema import parse_type
 

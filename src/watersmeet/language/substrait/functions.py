@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from watersmeet.errors import WatersmeetError, did_you_mean
-from watersmeet.language.substrait.literals import Typed
-from watersmeet.language.substrait.types import unsupported
+from watersmeet.language.substrait.types import Typed, unsupported
 from watersmeet.plan.expressions import Expr, Op, Reference, quote
 from watersmeet.type_names import INTEGERS, NUMBERS
 
@@ -101,35 +101,26 @@ def cast_to(value: Typed, type_: str | None) -> Typed:
 _Reader = Callable[[Call], Typed]
 
 
-def _comparison(op: Op, *, negated: bool = False) -> _Reader:
-    def read(call: Call) -> Typed:
-        left, right = call.values(2)
-        test = Expr(op, (left.expr, right.expr))
-        return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
-
-    return read
+def _test(op: Op, count: int, call: Call, *, negated: bool = False) -> Typed:
+    """A comparison or another test of so many values."""
+    test = Expr(op, tuple(arg.expr for arg in call.values(count)))
+    return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
 
 
-def _logic(op: Op) -> _Reader:
-    def read(call: Call) -> Typed:
-        args = call.values(1, len(call.args))
-        # Producers nest what they chain: (a AND b) AND c is read as one conjunction.
-        parts = tuple(part for arg in args for part in (arg.expr.args if arg.expr.op == op else (arg.expr,)))
-        return Typed(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
-
-    return read
+def _logic(op: Op, call: Call) -> Typed:
+    args = call.values(1, len(call.args))
+    # Producers nest what they chain: (a AND b) AND c is read as one conjunction.
+    parts = tuple(part for arg in args for part in (arg.expr.args if arg.expr.op == op else (arg.expr,)))
+    return Typed(parts[0] if len(parts) == 1 else Expr(op, parts), "BOOLEAN")
 
 
-def _arithmetic(op: Op) -> _Reader:
-    def read(call: Call) -> Typed:
-        args = call.values(2)
-        result = Expr(op, tuple(arg.expr for arg in args))
-        is_number = call.output is not None and call.output.startswith(NUMBERS)
-        # The result has the type of both operands, but for decimals, whose size every engine chooses in its own way.
-        is_same = call.output in NUMBERS and all(arg.type == call.output for arg in args)
-        return cast_to(Typed(result), call.output) if is_number and not is_same else Typed(result, call.output)
-
-    return read
+def _arithmetic(op: Op, call: Call) -> Typed:
+    args = call.values(2)
+    result = Expr(op, tuple(arg.expr for arg in args))
+    is_number = call.output is not None and call.output.startswith(NUMBERS)
+    # The result has the type of both operands, but for decimals, whose size every engine chooses in its own way.
+    is_same = call.output in NUMBERS and all(arg.type == call.output for arg in args)
+    return cast_to(Typed(result), call.output) if is_number and not is_same else Typed(result, call.output)
 
 
 def _divide(call: Call) -> Typed:
@@ -147,33 +138,17 @@ def _between(call: Call) -> Typed:
     return Typed(Expr("and", (Expr(">=", (value, low)), Expr("<=", (value, high)))), "BOOLEAN")
 
 
-def _test(op: Op, *, negated: bool = False) -> _Reader:
-    def read(call: Call) -> Typed:
-        (value,) = call.values(1)
-        test = Expr(op, (value.expr,))
-        return Typed(Expr("not", (test,)) if negated else test, "BOOLEAN")
-
-    return read
-
-
-def _text(template: str, type_: str | None) -> _Reader:
+def _text(template: str, type_: str | None, call: Call) -> Typed:
     """A function with a fixed number of arguments that Spark writes so; None: the result has the type of the plan."""
-
-    def read(call: Call) -> Typed:
-        args = call.values(template.count("{}"))
-        result = spliced(template, *(arg.expr for arg in args))
-        return Typed(result, call.output) if type_ is None else cast_to(Typed(result, type_), call.output)
-
-    return read
+    args = call.values(template.count("{}"))
+    result = spliced(template, *(arg.expr for arg in args))
+    return Typed(result, call.output) if type_ is None else cast_to(Typed(result, type_), call.output)
 
 
-def _many(name: str, type_: str | None) -> _Reader:
-    def read(call: Call) -> Typed:
-        args = call.values(1, len(call.args))
-        template = f"{name}({', '.join('{}' for _ in args)})"
-        return Typed(spliced(template, *(arg.expr for arg in args)), type_ or call.output)
-
-    return read
+def _many(opening: str, type_: str | None, call: Call) -> Typed:
+    args = call.values(1, len(call.args))
+    template = f"{opening}{', '.join('{}' for _ in args)})"
+    return Typed(spliced(template, *(arg.expr for arg in args)), type_ or call.output)
 
 
 def _concat(call: Call) -> Typed:
@@ -181,23 +156,17 @@ def _concat(call: Call) -> Typed:
     skips = next((value for value in wanted if value in _OPTIONS["null_handling"]), None) == "IGNORE_NULLS"
     if any(arg.type not in ("STRING", None) for arg in call.values(1, len(call.args))):
         raise call.refused("", "it is read for strings only")
-    if not skips and not call.skips_nulls:
-        return _many("concat", "STRING")(call)
-    args = call.values(1, len(call.args))
-    return Typed(spliced(f"concat_ws('', {', '.join('{}' for _ in args)})", *(arg.expr for arg in args)), "STRING")
+    return _many("concat_ws('', " if skips or call.skips_nulls else "concat(", "STRING", call)
 
 
-def _like(word: str) -> _Reader:
-    def read(call: Call) -> Typed:
-        value, pattern, *escape = call.values(2, 3)
-        has_escape = bool(escape) and not (escape[0].expr.op == "cast" and escape[0].expr.args[0].value is None)
-        if not has_escape:
-            return Typed(spliced(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
-        if escape[0].expr.op != "literal":
-            raise call.refused("", "its character of escape must be a literal")
-        return Typed(spliced(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN")
-
-    return read
+def _like(word: str, call: Call) -> Typed:
+    value, pattern, *escape = call.values(2, 3)
+    has_escape = bool(escape) and not (escape[0].expr.op == "cast" and escape[0].expr.args[0].value is None)
+    if not has_escape:
+        return Typed(spliced(f"({{}} {word} {{}})", value.expr, pattern.expr), "BOOLEAN")
+    if escape[0].expr.op != "literal":
+        raise call.refused("", "its character of escape must be a literal")
+    return Typed(spliced(f"({{}} {word} {{}} ESCAPE {{}})", value.expr, pattern.expr, escape[0].expr), "BOOLEAN")
 
 
 def _substring(call: Call) -> Typed:
@@ -234,32 +203,33 @@ def _extract(call: Call) -> Typed:
     return cast_to(Typed(found, "DECIMAL(8,6)" if word == "SECOND" else "INT"), call.output)
 
 
-def _unary(op: Op) -> _Reader:
-    def read(call: Call) -> Typed:
-        (value,) = call.values(1)
-        return Typed(Expr(op, (value.expr,)), call.output or value.type)
-
-    return read
+def _negate(call: Call) -> Typed:
+    (value,) = call.values(1)
+    return Typed(Expr("negate", (value.expr,)), call.output or value.type)
 
 
+_TESTS: dict[str, tuple[Op, int]] = {
+    "equal": ("=", 2), "not_equal": ("<>", 2), "xor": ("<>", 2), "lt": ("<", 2), "lte": ("<=", 2), "gt": (">", 2),
+    "gte": (">=", 2), "is_not_distinct_from": ("<=>", 2), "not": ("not", 1), "is_null": ("is_null", 1),
+}  # fmt: skip
+_ARITHMETIC: dict[str, Op] = {"add": "+", "subtract": "-", "multiply": "*", "modulus": "%", "modulo": "%"}
+_TEXTS: dict[str, tuple[str, str | None]] = {
+    "is_true": ("({} IS TRUE)", "BOOLEAN"), "is_not_true": ("({} IS NOT TRUE)", "BOOLEAN"),
+    "is_false": ("({} IS FALSE)", "BOOLEAN"), "is_not_false": ("({} IS NOT FALSE)", "BOOLEAN"),
+    "abs": ("abs({})", None), "nullif": ("nullif({}, {})", None), "upper": ("upper({})", "STRING"),
+    "lower": ("lower({})", "STRING"), "trim": ("trim({})", "STRING"), "btrim": ("trim({})", "STRING"),
+    "ltrim": ("ltrim({})", "STRING"), "rtrim": ("rtrim({})", "STRING"), "char_length": ("char_length({})", "INT"),
+    "character_length": ("char_length({})", "INT"), "replace": ("replace({}, {}, {})", "STRING"),
+    "contains": ("contains({}, {})", "BOOLEAN"), "starts_with": ("startswith({}, {})", "BOOLEAN"),
+    "ends_with": ("endswith({}, {})", "BOOLEAN"),
+}  # fmt: skip
 _FUNCTIONS: dict[str, _Reader] = {
-    "equal": _comparison("="), "not_equal": _comparison("<>"), "lt": _comparison("<"), "lte": _comparison("<="),
-    "gt": _comparison(">"), "gte": _comparison(">="), "is_not_distinct_from": _comparison("<=>"),
-    "is_distinct_from": _comparison("<=>", negated=True), "xor": _comparison("<>"), "between": _between,
-    "and": _logic("and"), "or": _logic("or"), "not": _test("not"),
-    "is_null": _test("is_null"), "is_not_null": _test("is_null", negated=True),
-    "is_true": _text("({} IS TRUE)", "BOOLEAN"), "is_not_true": _text("({} IS NOT TRUE)", "BOOLEAN"),
-    "is_false": _text("({} IS FALSE)", "BOOLEAN"), "is_not_false": _text("({} IS NOT FALSE)", "BOOLEAN"),
-    "add": _arithmetic("+"), "subtract": _arithmetic("-"), "multiply": _arithmetic("*"), "divide": _divide,
-    "modulus": _arithmetic("%"), "modulo": _arithmetic("%"), "negate": _unary("negate"), "abs": _text("abs({})", None),
-    "coalesce": _many("coalesce", None), "nullif": _text("nullif({}, {})", None),
-    "like": _like("LIKE"), "ilike": _like("ILIKE"), "substring": _substring,
-    "upper": _text("upper({})", "STRING"), "lower": _text("lower({})", "STRING"),
-    "trim": _text("trim({})", "STRING"), "btrim": _text("trim({})", "STRING"),
-    "ltrim": _text("ltrim({})", "STRING"), "rtrim": _text("rtrim({})", "STRING"),
-    "concat": _concat, "str_concat": _many("concat", "STRING"),
-    "char_length": _text("char_length({})", "INT"), "character_length": _text("char_length({})", "INT"),
-    "replace": _text("replace({}, {}, {})", "STRING"), "contains": _text("contains({}, {})", "BOOLEAN"),
-    "starts_with": _text("startswith({}, {})", "BOOLEAN"), "ends_with": _text("endswith({}, {})", "BOOLEAN"),
-    "extract": _extract, "date_part": _extract,
+    **{name: partial(_test, *said) for name, said in _TESTS.items()},
+    **{name: partial(_arithmetic, op) for name, op in _ARITHMETIC.items()},
+    **{name: partial(_text, *said) for name, said in _TEXTS.items()},
+    "is_distinct_from": partial(_test, "<=>", 2, negated=True), "between": _between, "and": partial(_logic, "and"),
+    "or": partial(_logic, "or"), "is_not_null": partial(_test, "is_null", 1, negated=True), "divide": _divide,
+    "negate": _negate, "coalesce": partial(_many, "coalesce(", None), "like": partial(_like, "LIKE"),
+    "ilike": partial(_like, "ILIKE"), "substring": _substring, "concat": _concat,
+    "str_concat": partial(_many, "concat(", "STRING"), "extract": _extract, "date_part": _extract,
 }  # fmt: skip

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from watersmeet.catalog import Field, Source
 from watersmeet.language.substrait.expressions import Expressions, selected
 from watersmeet.language.substrait.functions import cast_to
-from watersmeet.language.substrait.literals import Typed
-from watersmeet.language.substrait.types import fields_of, unsupported
+from watersmeet.language.substrait.types import Typed, fields_of, unsupported
 from watersmeet.plan.expressions import Expr, column
 from watersmeet.plan.nodes import LEFT_ONLY, Item, Join, JoinKind, Query, Relation, Scan, Star, Union, View
 

@@ -1,14 +1,19 @@
-"""Types of a Substrait plan as types of Spark's DDL, and the refusal of what has no counterpart."""
+"""Types and literals of a Substrait plan as Spark writes them, and the refusal of what has no counterpart."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Context, Decimal
+from functools import partial
 from typing import Any
 
 from watersmeet.catalog import Field
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.plan.expressions import quote
+from watersmeet.plan.expressions import Expr, Value
+from watersmeet.plan.words import word
 from watersmeet.schema import Type, parse_type
 from watersmeet.type_names import TYPES
 
@@ -34,7 +39,7 @@ def spark_type(type_: Any, place: str, names: Iterator[str] | None = None) -> st
     if kind == "map":
         return f"MAP<{spark_type(type_.map.key, place, names)}, {spark_type(type_.map.value, place, names)}>"
     if kind == "struct" and names is not None:
-        fields = (f"{_plain(next(names, ''))}: {spark_type(inner, place, names)}" for inner in type_.struct.types)
+        fields = (f"{word(next(names, ''))}: {spark_type(inner, place, names)}" for inner in type_.struct.types)
         return f"STRUCT<{', '.join(fields)}>"
     hint = "cast the column to a type such as i64, string or precision_timestamp in the producer."
     reason = "its fields have no names" if kind == "struct" else "Spark has none that would hold its values"
@@ -74,11 +79,139 @@ def written_type(type_: Type) -> str:
     if type_.name == "INTERVAL":
         return "INTERVAL DAY TO SECOND"
     if type_.name == "STRUCT":
-        return f"STRUCT<{', '.join(f'{_plain(part.name)}: {written_type(part.type)}' for part in type_.parts)}>"
+        return f"STRUCT<{', '.join(f'{word(part.name)}: {written_type(part.type)}' for part in type_.parts)}>"
     numbers = f"({','.join(map(str, type_.numbers))})" if type_.numbers else ""
     parts = f"<{', '.join(written_type(part.type) for part in type_.parts)}>" if type_.parts else ""
     return type_.name + numbers + parts
 
 
-def _plain(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quote(name)
+_EXACT = Context(prec=80)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Typed:
+    """An expression and its type in Spark's DDL; None where the plan does not tell it."""
+
+    expr: Expr
+    type: str | None = None
+
+
+def typed_literal(literal: Any, place: str) -> Typed:
+    """A literal of the plan."""
+    kind = literal.WhichOneof("kind")
+    if kind == "null":
+        type_ = spark_type(literal.null, place)
+        return Typed(Expr("cast", (_written("NULL", None),), value=type_), type_)
+    if kind not in _READERS:
+        hint = "compute the value in the producer, or write it as a string and cast it."
+        raise unsupported(f"A literal {kind or 'without a value'}", place, hint)
+    try:
+        return _READERS[kind](getattr(literal, kind))
+    except (OverflowError, ValueError) as error:
+        hint = "write dates and times of the years 1 to 9999 in whole microseconds, and decimals of 38 digits at most."
+        raise unsupported(f"The literal {kind}", place, hint, str(error)) from None
+
+
+def text_literal(value: str) -> Expr:
+    r"""A string. Quotes, backslashes and what cannot be printed are escaped, so that Spark reads the same value.
+
+    >>> print(text_literal("it's").text)
+    'it\'s'
+    """
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    shown = "".join(c if c.isprintable() or ord(c) > 0xFFFF else f"\\u{ord(c):04x}" for c in escaped)
+    return Expr("literal", text=f"'{shown}'", value=value)
+
+
+def _written(text: str, value: Value) -> Expr:
+    return Expr("literal", text=text, value=value)
+
+
+def _integer(type_: str, suffix: str, value: int) -> Typed:
+    return Typed(_written(f"{value}{suffix}", value), type_)
+
+
+def _float(type_: str, suffix: str, value: float) -> Typed:
+    if math.isfinite(value):
+        return Typed(_written(f"{value!r}{suffix}".upper().replace("E+", "E"), value), type_)
+    name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return Typed(Expr("cast", (text_literal(name),), value=type_), type_)
+
+
+def _decimal(literal: Any) -> Typed:
+    if not 0 <= literal.scale <= literal.precision <= 38:
+        raise ValueError(f"a decimal of {literal.precision} digits, {literal.scale} of them behind the point")
+    unscaled = int.from_bytes(literal.value, "little", signed=True)
+    value = Decimal(unscaled).scaleb(-literal.scale, _EXACT)
+    type_ = f"DECIMAL({literal.precision},{literal.scale})"
+    return Typed(Expr("cast", (_written(f"{value:f}BD", value),), value=type_), type_)
+
+
+def _timestamp(type_: str, literal: Any) -> Typed:
+    """A time as older plans write it, in microseconds, or as a number of parts of a second."""
+    parts = literal if isinstance(literal, int) else _scaled(literal.value, literal.precision)
+    moment, zone = _EPOCH + timedelta(microseconds=parts), "Z" if type_ == "TIMESTAMP" else ""
+    return Typed(Expr("other", text=f"{type_} '{moment:%Y-%m-%d %H:%M:%S.%f}{zone}'"), type_)
+
+
+def _scaled(value: int, precision: int) -> int:
+    if not 0 <= precision <= 12:
+        raise ValueError(f"a time of {precision} digits behind the second")
+    if precision <= 6:
+        return value * 10 ** (6 - precision)
+    whole, rest = divmod(value, 10 ** (precision - 6))
+    if rest:
+        raise ValueError("Spark counts time in microseconds")
+    return whole
+
+
+def _days_and_seconds(literal: Any) -> Typed:
+    is_old = literal.WhichOneof("kind") == "microseconds"
+    parts = literal.microseconds if is_old else _scaled(literal.subseconds, literal.precision)
+    value = (literal.days * 86_400 + literal.seconds) * 1_000_000 + parts
+    seconds = f"{'-' if value < 0 else ''}{abs(value) // 1_000_000}.{abs(value) % 1_000_000:06}"
+    # A date and an interval of days give a date, as in the plan; an interval of seconds would give a timestamp.
+    text = f"INTERVAL '{value // _DAY}' DAY" if value % _DAY == 0 else f"INTERVAL '{seconds}' SECOND"
+    return Typed(Expr("interval", text=text, value=value), "INTERVAL DAY TO SECOND")
+
+
+def _years_and_months(literal: Any) -> Typed:
+    months = literal.years * 12 + literal.months
+    return Typed(Expr("other", text=f"INTERVAL '{months}' MONTH"))
+
+
+def _compound(literal: Any) -> Typed:
+    if not literal.interval_year_to_month.years and not literal.interval_year_to_month.months:
+        return _days_and_seconds(literal.interval_day_to_second)
+    if literal.HasField("interval_day_to_second") and literal.interval_day_to_second.ByteSize():
+        days = _days_and_seconds(literal.interval_day_to_second)
+        if days.expr.value:
+            raise ValueError("Spark has no interval of months and days")
+    return _years_and_months(literal.interval_year_to_month)
+
+
+_READERS: dict[str, Callable[[Any], Typed]] = {
+    "boolean": lambda value: Typed(_written("TRUE" if value else "FALSE", value), "BOOLEAN"),
+    "i8": partial(_integer, "TINYINT", "Y"),
+    "i16": partial(_integer, "SMALLINT", "S"),
+    "i32": partial(_integer, "INT", ""),
+    "i64": partial(_integer, "BIGINT", "L"),
+    "fp32": partial(_float, "FLOAT", "F"),
+    "fp64": partial(_float, "DOUBLE", "D"),
+    "string": lambda value: Typed(text_literal(value), "STRING"),
+    "fixed_char": lambda value: Typed(text_literal(value), "STRING"),
+    "var_char": lambda literal: Typed(text_literal(literal.value), "STRING"),
+    "binary": lambda value: Typed(Expr("other", text=f"X'{value.hex().upper()}'"), "BINARY"),
+    "fixed_binary": lambda value: Typed(Expr("other", text=f"X'{value.hex().upper()}'"), "BINARY"),
+    "decimal": _decimal,
+    "date": lambda days: Typed(Expr("other", text=f"DATE '{date(1970, 1, 1) + timedelta(days=days)}'"), "DATE"),
+    "timestamp": partial(_timestamp, "TIMESTAMP_NTZ"),
+    "timestamp_tz": partial(_timestamp, "TIMESTAMP"),
+    "precision_timestamp": partial(_timestamp, "TIMESTAMP_NTZ"),
+    "precision_timestamp_tz": partial(_timestamp, "TIMESTAMP"),
+    "interval_day_to_second": _days_and_seconds,
+    "interval_year_to_month": _years_and_months,
+    "interval_compound": _compound,
+}

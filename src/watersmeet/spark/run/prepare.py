@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.analyze.static_tables import not_looked_up, with_static_sources
+from watersmeet.analyze.check_tables import not_looked_up, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format

@@ -1,4 +1,4 @@
-"""Windows: what their sizes, columns and limits mean, and which have no meaning."""
+"""Windows: what their sizes, columns and limits mean, and where their clauses and outputs have no meaning."""
 
 from __future__ import annotations
 
@@ -8,12 +8,91 @@ from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import family_of
 from watersmeet.analyze.meaning import is_resolved
-from watersmeet.catalog import Amount, Span
+from watersmeet.analyze.outputs import check_columns, wrong_output
+from watersmeet.catalog import Source, Span
 from watersmeet.duration import DAY
 from watersmeet.errors import Refusal
-from watersmeet.families.window.relation import AnalyzedLimit, AnalyzedWindow, Window
+from watersmeet.families.window.relation import (
+    LIMITS,
+    AnalyzedLimit,
+    AnalyzedWindow,
+    Pad,
+    Window,
+    is_windowed,
+    windows_in,
+)
+from watersmeet.plan.nodes import PRESERVED, Apart, Join, Lateral, Leaf, Query, Side, every, leaves
 from watersmeet.plan.relation import AnalyzedLeaf
-from watersmeet.plan.words import amount_in_words, expression_in_words
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words
+
+
+def check_clauses(draft: Draft) -> Iterator[Refusal]:
+    """Windows and PAD elsewhere than in a join of two sources, which is the whole query."""
+    yield from _check_windows(draft)
+    for join in every(draft.query.relation):
+        for clause in join.clauses if isinstance(join, Join) and not windows_in(join) else ():
+            if isinstance(clause, Pad):
+                hint = "write `coalesce(column, value)` in SELECT."
+                yield draft.unsupported(clause.span, "PAD of a join without windows", hint)
+
+
+def _check_windows(draft: Draft) -> Iterator[Refusal]:
+    relation = draft.query.relation
+    windows = windows_in(relation)
+    if not windows or (isinstance(relation, Join) and len(leaves(relation)) == 2):
+        return
+    what = "A chain of joins with windows"
+    hint = "write the result of the first join to a sink, and join the stream that reads it."
+    if isinstance(relation, Leaf | Lateral):
+        what, hint = "WINDOW without a join", "leave it out, or join with another source that has a window."
+    elif not isinstance(relation, Join):
+        what, hint = "WINDOW of a join by time", "leave it out: times say how long rows stay."
+    yield draft.unsupported(windows[0].span, what, hint)
+
+
+def check_outputs(draft: Draft) -> Iterator[Refusal]:
+    """LATE INTO of a window join, and UNMATCHED INTO."""
+    query = draft.query
+    if query.late_into is not None and is_windowed(query.relation):
+        hint = "leave LATE INTO out: windows follow the order of arrival, in which nothing is late."
+        yield draft.unsupported(query.late_into_span, "LATE INTO of a window join", hint)
+    yield from _check_unmatched(draft)
+
+
+def unmatched(query: Query) -> dict[Side, Apart]:
+    """The outputs of the rows of either side that stayed alone, where they have one."""
+    given: dict[str, Side] = {"UNMATCHED LEFT": "left", "UNMATCHED RIGHT": "right"}
+    return {given[apart.of]: apart for apart in query.apart if apart.of in given}
+
+
+def _check_unmatched(draft: Draft) -> Iterator[Refusal]:
+    relation, asked = draft.query.relation, unmatched(draft.query)
+    if windows_in(relation) and len(leaves(relation)) != 2:
+        # Windows elsewhere than in a join of two sources have been refused.
+        return
+    if not is_windowed(relation):
+        for side, apart in asked.items():
+            what = f"UNMATCHED {side.upper()} INTO of a join without windows"
+            hint = "leave it out: rows that stay alone come out padded with NULL."
+            yield draft.unsupported(apart.span, what, hint)
+        return
+    for side, apart in asked.items():
+        name, span = apart.sink, apart.span
+        leaf = leaves(relation)[0 if side == "left" else 1]
+        source = draft.scope.sources.get(leaf.alias, Source(leaf.alias, ()))
+        what = f"UNMATCHED {side.upper()} INTO {name}"
+        if relation.kind not in PRESERVED[side]:
+            kind = kind_in_words(relation.kind)
+            reason = f"{kind} JOIN drops the rows of {source.name} that stay alone"
+            hint = f"leave it out, or write {side.upper()} or FULL JOIN."
+            yield wrong_output(draft, span, what, reason, f"{source.name} is not preserved", hint)
+        elif relation.kind == "full" and len(asked) == 1:
+            other = "RIGHT" if side == "left" else "LEFT"
+            reason = "the other side's rows that stay alone would come out among the pairs"
+            hint = f"add `UNMATCHED {other} INTO sink`, or leave both out."
+            yield wrong_output(draft, span, what, reason, f"no UNMATCHED {other} INTO", hint)
+        yield from check_columns(draft, name, span, what, source)
+
 
 NESTED = frozenset({"array", "map", "struct", "variant"})
 
@@ -75,20 +154,15 @@ def _check_partitions(draft: Draft, scan: AnalyzedLeaf, window: Window) -> Itera
     limit = window.limit
     if limit is None:
         return
-    words = {"age": "PARTITION AGE", "partitions": "PARTITION COUNT", "rows": "TUPLE COUNT"}[limit.kind]
-    shown = amount_in_words(limit.amount)
+    words, shown = LIMITS[limit.kind], amount_in_words(limit.amount)
     if not window.partition_by:
         reason, hint = f"{words} discards partitions, and there are none", f"write PARTITION BY before {words}."
         yield _wrong(draft, scan, limit.span, reason, "no PARTITION BY", hint)
     if limit.kind == "age" and not limit.amount.is_interval:
         hint = f"give it a unit: `PARTITION AGE {shown}s`."
         yield _wrong(draft, scan, limit.span, "an age is a length of time", f"{shown} has no unit", hint)
-    elif limit.kind != "age" and not _is_positive(limit.amount):
+    elif limit.kind != "age" and (limit.amount.value <= 0 or limit.amount.is_interval):
         yield _wrong(draft, scan, limit.span, f"{words} needs a number above 0", shown, f"write `{words} 100`.")
-
-
-def _is_positive(amount: Amount) -> bool:
-    return amount.value > 0 and not amount.is_interval
 
 
 def _column_type(scan: AnalyzedLeaf, window: Window) -> str:

@@ -1,1 +1,0 @@
-"""How `fmt` lays a script out."""
