@@ -26,6 +26,7 @@ from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
 from watersmeet.explanation.physical import render
 from watersmeet.families import OPERATORS
+from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
@@ -197,9 +198,17 @@ def asof_join(
 
 
 def sql(
-    text: str, *, spark: SparkSession | None = None, marks: DataFrame | None = None, **frames: DataFrame
+    text: str,
+    *,
+    spark: SparkSession | None = None,
+    marks: DataFrame | None = None,
+    malformed: Fate = "fail",
+    **frames: DataFrame,
 ) -> DataFrame:
     """The result of the one query in a script over DataFrames given by name, or over what CREATE STREAM reads.
+
+    ``malformed``: what becomes of rows that cannot be read, of sources that do not say it themselves: they ``"fail"``
+    the query, or it counts and drops them (``"drop"``).
 
     Example::
 
@@ -209,13 +218,16 @@ def sql(
     from watersmeet.spark.compile.build import build, source_of
     from watersmeet.spark.session import session
     from watersmeet.spark.sources.columnar import find_files
+    from watersmeet.spark.sources.malformed import looked_at, readable
     from watersmeet.spark.sources.reading import read_sources
 
     script = read_script(text)
     _check_one_query(script)
+    check_choice("malformed", malformed, ("fail", "drop"))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
     extra = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
-    sources = read_sources(spark, script, frames)
+    looked = looked_at(script, read_sources(spark, script, frames), malformed)
+    sources = {name: readable(frame) for name, frame in looked.items()}
     files = find_files(spark, script, frames)
     return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -154,11 +155,12 @@ def travelled(message: str) -> Refusal | None:
     True
     >>> travelled("[STATE_LIMIT] is only text.")
     """
-    _, found, data = message.partition(TRAVELS)
-    if not found:
-        return None
-    read: dict[str, Any] = json.JSONDecoder().raw_decode(data)[0]
-    return Refusal(read["condition"], read["parameters"])
+    # The plan of a query, which Spark shows too, has the same words where it makes such a message.
+    for data in message.split(TRAVELS)[1:]:
+        with suppress(ValueError):
+            read: dict[str, Any] = json.JSONDecoder().raw_decode(data)[0]
+            return Refusal(read["condition"], read["parameters"])
+    return None
 
 
 def refuse(condition: str, place: Place | None = None, /, **parameters: object) -> WatersmeetError:

@@ -34,7 +34,9 @@ def values(spark: SparkSession, *records: dict[str, Any] | None) -> DataFrame:
 
 
 def told(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in frame.collect()]
+    from watersmeet.spark.sources.malformed import readable
+
+    return [tuple(row) for row in readable(frame).collect()]
 
 
 def customer(id_: int, name: str | None = None) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
         (b"1", '{"id": 1, "name": "a"}'), (b"2", '{"name": "key alone"}'), (b'{"id": 3}', None),
         (b'{"schema": {}, "payload": {"id": 4}}', None), (b"5", None),
     )  # fmt: skip
-    assert told(decoded(TOPIC, frame).select("id", "name", "_change")) == [
+    assert [row[:2] + row[3:] for row in told(decoded(TOPIC, frame))] == [
         (1, "a", "+"), (2, "key alone", "+"), (3, None, "-"), (4, None, "-"), (5, None, "-"),
     ]  # fmt: skip
     both = replace(TOPIC, primary_key=("id", "name"))
@@ -167,7 +169,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(spark: SparkSession
     bag = replace(TOPIC, primary_key=())
     assert told(decoded(bag, records(spark, (b"1", None), (b"1", '{"id": 1}'))).drop("_key")) == [(1, None, "+")]
     stream = decoded(replace(TOPIC, kind="stream", primary_key=()), frame)
-    assert stream.columns == ["id", "name", "_key"] and stream.count() == 5
+    assert stream.columns[:3] == ["id", "name", "_key"] and stream.count() == 5
 
 
 @pytest.mark.parametrize(
@@ -218,10 +220,11 @@ def read(spark: SparkSession, sql: str, tmp_path: Path) -> list[tuple[Any, ...]]
     """The rows of the one source of a script, as a stream delivers them."""
     from tests.spark.frames import run_all
 
+    from watersmeet.spark.sources.malformed import readable
     from watersmeet.spark.sources.reading import read_sources
 
     [frame] = read_sources(spark, read_script(sql), {}).values()
-    return [tuple(row) for batch in run_all(frame, tmp_path / "checkpoint") for row in batch]
+    return [tuple(row) for batch in run_all(readable(frame), tmp_path / "checkpoint") for row in batch]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from watersmeet.analyze.column_types import is_same
 from watersmeet.analyze.draft import Draft
 from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal, did_you_mean
-from watersmeet.formats import sink_format
+from watersmeet.formats import may_be_malformed, sink_format
+from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.nodes import Query, Script, leaves
 
 
@@ -52,6 +53,7 @@ def check_outputs(draft: Draft) -> Iterator[Refusal]:
     """Sinks that are not there, and outputs that the query does not have."""
     yield from _check_known(draft)
     yield from _check_late(draft)
+    yield from _check_malformed(draft)
     yield from (refusal for family in draft.families for refusal in family.check_outputs(draft))
 
 
@@ -87,6 +89,20 @@ def _check_late(draft: Draft) -> Iterator[Refusal]:
             draft, query.late_into_span, "Late rows", f"{sink.name} declares columns, and late rows have their own",
             "declares columns", f"declare {sink.name} without columns.",
         )  # fmt: skip
+
+
+def _check_malformed(draft: Draft) -> Iterator[Refusal]:
+    for apart in draft.query.apart:
+        if apart.column != SHOWN:
+            continue
+        sink = draft.script.sink(apart.sink)
+        if sink is not None and sink.fields:
+            reason = f"{sink.name} declares columns, and malformed rows have their own"
+            hint = f"declare {sink.name} without columns."
+            yield wrong_output(draft, apart.span, "Malformed rows", reason, "declares columns", hint)
+        if not any(map(may_be_malformed, draft.script.sources)):
+            hint = "leave MALFORMED INTO out: it is for text and for records."
+            yield unsupported(draft, apart.span, "MALFORMED INTO where no source has rows that may be malformed", hint)
 
 
 def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:

@@ -27,6 +27,7 @@ class Totals:
     matched: int = 0
     padded: int = 0
     late: int = 0
+    malformed: int = 0
     batches: int = 0
     last: Progress | None = None
 
@@ -39,6 +40,7 @@ class Totals:
             matched=self.matched + progress.matched,
             padded=self.padded + progress.padded,
             late=self.late + progress.late,
+            malformed=self.malformed + progress.malformed,
             batches=self.batches + 1,
             last=progress,
         )
@@ -91,6 +93,7 @@ def progress_line(progress: Progress) -> str:
     names = [field.name for field in fields(progress) if field.name not in ("marks", "temporal")]
     values = {name: getattr(progress, name) for name in names}
     values |= {"watermarks": dict(progress.watermarks), "partitions": dict(progress.partitions)}
+    values |= {"malformed_of": dict(progress.malformed_of)}
     return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
 
 
@@ -100,13 +103,28 @@ def progress_table(totals: dict[str, Totals]) -> RenderableType:
     table.add_column("query")
     has_partitions = any(total.last is not None and total.last.partitions for total in totals.values())
     partitions = ("partitions",) if has_partitions else ()
-    for name in ("batch", "rows in", "rows out", "matched", "padded", "late", "state", *partitions, "s/batch"):
+    # Shown once there are some.
+    has_malformed = any(total.malformed for total in totals.values())
+    malformed = ("malformed",) if has_malformed else ()
+    for name in (
+        "batch",
+        "rows in",
+        "rows out",
+        "matched",
+        "padded",
+        "late",
+        *malformed,
+        "state",
+        *partitions,
+        "s/batch",
+    ):
         table.add_column(name, justify="right")
     marks = Table.grid(padding=(0, 2))
     for query, total in totals.items():
         if total.last is None:
             continue
-        counts = (total.rows_in, total.rows_out, total.matched, total.padded, total.late, total.last.state_rows)
+        counts = [total.rows_in, total.rows_out, total.matched, total.padded, total.late]
+        counts += [total.malformed, total.last.state_rows] if has_malformed else [total.last.state_rows]
         cells = [str(total.last.batch), *(f"{count:,}" for count in counts)]
         # Of both windows, left first.
         cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []

@@ -17,6 +17,7 @@ from watersmeet.explanation.topology import (
     topology_as_json,
     tree,
 )
+from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.expressions import conjuncts
 from watersmeet.plan.facts import Fact, is_unnamed, texts
 from watersmeet.plan.nodes import (
@@ -104,7 +105,8 @@ def _query(query: Query, heading: str, around: _Said) -> Block:
 
 
 def _query_facts(query: Query) -> tuple[Fact, ...]:
-    alone = [(apart.of.split(), apart.sink) for apart in query.apart if not apart.is_instead]
+    alone = [(apart.of.split(), apart.sink) for apart in query.apart if apart.of.startswith("UNMATCHED")]
+    malformed = [apart.sink for apart in query.apart if apart.column == SHOWN]
     parts = [apart.sink for apart in query.apart if apart.is_instead]
     store = query.store
     return (
@@ -114,6 +116,7 @@ def _query_facts(query: Query) -> tuple[Fact, ...]:
         ("result", [f"a {query.result}"] if query.into and query.result else []),
         ("store", [f"key as {store.key or 'it is'}, value as {store.value or 'it is'}"] if store else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
+        ("malformed rows", [f"into {sink}" for sink in malformed]),
         ("unmatched", [f"{of[-1].lower()} into {sink}" for of, sink in alone]),
         ("ports", [f"into {', '.join(parts)}"] if parts else []),
     )

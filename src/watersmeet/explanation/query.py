@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from watersmeet.explanation.family import Families, StageExplainer, explainer, facts_as_data
 from watersmeet.explanation.source import pruned, scan_block
 from watersmeet.explanation.topology import Block, Step, Topology, block_as_json, topology, topology_as_json, tree
+from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
 from watersmeet.plan.relation import (
@@ -147,6 +148,7 @@ def _result(query: AnalyzedQuery) -> tuple[Fact, ...]:
         ("result", ["a table: its changes, with + or - in _change"] * is_table),
         ("key", [key] if key else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
+        ("malformed rows", [f"into {apart.sink}" for apart in query.apart if apart.column == SHOWN]),
     )
 
 

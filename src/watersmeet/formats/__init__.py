@@ -13,21 +13,22 @@ from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.debezium import Debezium
 from watersmeet.formats.delta import Delta
-from watersmeet.formats.feed import Feed
-from watersmeet.formats.files import FileSink, Json, NamedColumns, Parquet
+from watersmeet.formats.feed import KEY_FORMAT, Feed
+from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
 from watersmeet.formats.kafka import Kafka, KafkaSink
+from watersmeet.formats.malformed import MALFORMED, wrong_fate
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.formats.records import VALUE_FORMAT, Records
 from watersmeet.formats.showing import Memory, Showing
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
-SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, NamedColumns, Kafka, SourceFormat)
+SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, Csv, NamedColumns, Kafka, SourceFormat)
 SINK_FORMATS: tuple[type[SinkFormat], ...] = (PostgresSink, KafkaSink, FileSink, Showing, Memory)
 FEEDS: tuple[type[Feed], ...] = (Debezium, Delta)
 """What CHANGES FROM can name."""
 
-OWN = frozenset({"static", "key", "deletes"}).union(*(feed.own for feed in (*FEEDS, Records)))
+OWN = frozenset({"static", "key", "deletes", MALFORMED}).union(*(feed.own for feed in (*FEEDS, Records)))
 """The options of a source that are our own, in small letters. All others are Spark's."""
 
 
@@ -56,6 +57,12 @@ def feed_of(source: Source) -> Feed:
     return (told or (Records if VALUE_FORMAT in source.said else Feed))(source)
 
 
+def may_be_malformed(source: Source) -> bool:
+    """Whether rows of a source can be there that nobody can read."""
+    opened = feed_of(source).may_be_malformed or KEY_FORMAT in source.said
+    return opened or source_format(source).may_be_malformed
+
+
 def known_formats() -> tuple[str, ...]:
     """The names of the formats that a misspelt one may have meant."""
     return tuple(name for one in SOURCE_FORMATS for name in one.names)
@@ -66,3 +73,5 @@ def check_source(source: Source) -> Iterator[Refusal]:
     if source.format is not None or source.changes is not None:
         yield from source_format(source).check()
         yield from feed_of(source).check()
+        wrong = wrong_fate(source, may_be=may_be_malformed(source))
+        yield from () if wrong is None else (wrong,)

@@ -9,16 +9,18 @@ from watersmeet.errors import Refusal
 from watersmeet.formats.feed import Feed
 from watersmeet.formats.source import SourceFormat
 from watersmeet.plan.expressions import quote
-from watersmeet.type_names import is_moment
+from watersmeet.type_names import is_moment, named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TRUNCATE, TIME_UNIT = "debezium.truncate", "debezium.time"
-"""Our own options: ``ignore`` truncated tables; the unit of times that come as numbers."""
+TRUNCATE, TIME_UNIT, DECIMALS = "debezium.truncate", "debezium.time", "debezium.decimal"
+"""Our own options: ``ignore`` truncated tables; the unit of times that come as numbers; how decimals come as text."""
 
 Unit = Literal["millis", "micros", "nanos"]
 """What a time that comes as a number counts since 1970."""
+Decimals = Literal["precise", "string"]
+"""What a decimal is that comes as text: the bytes of its digits in base 64, or the number as people write it."""
 
 
 class Debezium(Feed):
@@ -26,14 +28,24 @@ class Debezium(Feed):
 
     name: ClassVar = "debezium"
     wanted: ClassVar = "value"
-    own: ClassVar = frozenset({TRUNCATE, TIME_UNIT})
+    own: ClassVar = frozenset({TRUNCATE, TIME_UNIT, DECIMALS})
+    may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a unit that no time comes in."""
+        """Refuse a unit that no time comes in, and decimals that come in no form."""
         said = self.source.said.get(TIME_UNIT, "micros").lower()
         if said not in get_args(Unit):
             reason, hint = "a time counts millis, micros or nanos", f"write `{TIME_UNIT} 'millis'`, for example."
             yield self.wrong_option(TIME_UNIT, said, reason, hint)
+        if self.decimals not in (None, *get_args(Decimals)):
+            reason, hint = "decimals come as precise or as string", f"write `{DECIMALS} 'precise'`, for example."
+            yield self.wrong_option(DECIMALS, str(self.decimals), reason, hint)
+
+    @property
+    def decimals(self) -> str | None:
+        """How decimals come as text, if that is said."""
+        said = self.source.said.get(DECIMALS)
+        return None if said is None else said.lower()
 
     def accepts(self, names: Iterable[str]) -> bool:
         """Whether a frame with those columns holds such records."""
@@ -52,7 +64,7 @@ class Debezium(Feed):
         '`op` STRING, `before` STRUCT<`id`: INT, `at`: STRING>, `after` STRUCT<`id`: INT, `at`: STRING>, \
 `payload` STRUCT<`op`: STRING, `before`: STRUCT<`id`: INT, `at`: STRING>, `after`: STRUCT<`id`: INT, `at`: STRING>>'
         """
-        typed = ((f.name, "STRING" if is_moment(f.type) else f.type) for f in self.source.fields)
+        typed = ((f.name, type_in_record(f.type)) for f in self.source.fields)
         row = f"STRUCT<{', '.join(f'{quote(name)}: {type_}' for name, type_ in typed)}>"
         fields = (("op", "STRING"), ("before", row), ("after", row))
         payload = ", ".join(f"{quote(name)}: {type_}" for name, type_ in fields)
@@ -63,3 +75,20 @@ class Debezium(Feed):
         from watersmeet.spark.sources.debezium import debezium_changes
 
         return debezium_changes(self, frame)
+
+
+def is_decimal(type_: str) -> bool:
+    """Whether a type is one of decimals.
+
+    >>> is_decimal("NUMERIC(10, 2)"), is_decimal("DOUBLE")
+    (True, False)
+    """
+    found = named(type_)
+    return found is not None and found.name == "DECIMAL"
+
+
+def type_in_record(type_: str) -> str:
+    """What a value is read as: of a time any text, of a decimal whatever it is, since only that tells its form."""
+    if is_moment(type_):
+        return "STRING"
+    return "VARIANT" if is_decimal(type_) else type_

@@ -14,6 +14,8 @@ from watersmeet.plan.expressions import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+KEY_FORMAT = "key.format"
+"""Our own option: how the key of a record is encoded."""
 CHANGE = "_change"
 """The column in which the rows of a table tell whether they come (``+``) or go (``-``)."""
 
@@ -28,6 +30,7 @@ class Feed:
     - ``name``: what CHANGES FROM calls it
     - ``wanted``: the column that a DataFrame must have that is given as such a feed
     - ``own``: the options that it brings along, in small letters
+    - ``may_be_malformed``: it opens values, which may not have the form that they must have
     """
 
     source: Source
@@ -35,6 +38,7 @@ class Feed:
     name: ClassVar[str] = ""
     wanted: ClassVar[str] = ""
     own: ClassVar[frozenset[str]] = frozenset()
+    may_be_malformed: ClassVar[bool] = False
 
     def check(self) -> Iterator[Refusal]:
         """What is wrong with its options and can be told without Spark."""

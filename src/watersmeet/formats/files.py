@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from watersmeet.errors import Refusal
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import ReadFile, SourceFormat, local_path
 from watersmeet.type_names import TYPES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly"})  # fmt: skip
@@ -27,11 +30,46 @@ class NamedColumns(SourceFormat):
     may_tell_changes: ClassVar = True
 
 
-class Json(NamedColumns):
+class Text(SourceFormat):
+    """Lines of text, each of which is a row if it has the declared form."""
+
+    may_be_malformed: ClassVar = True
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse Spark's own ways of passing malformed rows over, none of which is counted."""
+        mode = self.source.said.get("mode", "failfast").lower()
+        if mode != "failfast" and self.source.field(self.kept_in) is None:
+            reason = "rows that cannot be read would be lost, or come as NULLs, and nobody would know"
+            hint = f"write `malformed 'drop'`, or declare `{self.kept_in} STRING` and look at it yourself."
+            option = {"format": str(self.source.format), "option": f"mode '{mode}'"}
+            yield Refusal("WRONG_OPTION", {**option, "reason": reason, "hint": hint})
+
+    @property
+    def kept_in(self) -> str:
+        """The column in which Spark keeps the text of a malformed row, if it is declared."""
+        return self.source.said.get("columnnameofcorruptrecord", "_corrupt_record")
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, and of rows that cannot be read why; those who declare where to keep them look there."""
+        from watersmeet.spark.sources.malformed import load_text
+
+        if schema is None or self.source.field(self.kept_in) is not None:
+            return super().load(spark, schema, options)
+        return load_text(spark, self.source, schema, options, is_json=self.holds_json)
+
+
+class Json(Text):
     """A JSON object per line."""
 
     names: ClassVar = ("json",)
     holds_json: ClassVar = True
+    may_tell_changes: ClassVar = True
+
+
+class Csv(Text):
+    """Values with commas between them, a row per line."""
+
+    names: ClassVar = ("csv",)
 
 
 class Parquet(NamedColumns):

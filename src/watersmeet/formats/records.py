@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.formats.feed import Feed
+from watersmeet.formats.feed import KEY_FORMAT, Feed
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-VALUE_FORMAT, KEY_FORMAT = "value.format", "key.format"
-"""Our own options: how the value and the key of a record are encoded."""
+VALUE_FORMAT = "value.format"
+"""Our own option: how the value of a record is encoded."""
 
 JSON = "json"
 
@@ -43,6 +43,7 @@ class Records(Feed):
     """Rows that are the values of records."""
 
     own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT})
+    may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a value that nobody can read."""

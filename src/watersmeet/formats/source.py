@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
+from watersmeet.formats.malformed import MALFORMED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +25,9 @@ _RATES = frozenset({
 """Options that say how fast rows are read and what becomes of what was read."""
 _BEGINNING = frozenset({
     "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
-    "startingversion", "user", "driver",
+    "startingversion", "user", "driver", MALFORMED,
 })  # fmt: skip
-"""Options of who reads, and of where a query begins that has no checkpoint yet."""
+"""Options of who reads, of where a query begins that has no checkpoint yet, and of what is none of its rows."""
 _SECRET = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
 
 
@@ -46,15 +47,17 @@ class SourceFormat:
     - ``names``: what USING calls it, in small letters; ``title``: what a sentence does
     - ``may_tell_changes``: its columns have names, so that one may be ``_change``, or not
     - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
+    - ``may_be_malformed``: its rows are text, which may be none of the declared form
     - ``limits``: options after which a batch need not take all that is there
     """
 
     source: Source
 
-    names: ClassVar[tuple[str, ...]] = ("csv", "delta", "kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
+    names: ClassVar[tuple[str, ...]] = ("delta", "kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
     title: ClassVar[str] = ""
     may_tell_changes: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False
+    may_be_malformed: ClassVar[bool] = False
     limits: ClassVar[frozenset[str]] = frozenset(
         {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"}
     )

@@ -14,6 +14,8 @@ OUT = "watersmeet"
 """The observation that counts the rows of the result."""
 JOIN = "watersmeet:"
 """How the names of the observations of joins begin."""
+MALFORMED = "watersmeet.malformed:"
+"""How the names of the observations begin that count malformed rows, by source."""
 MARK = "watermark:"
 """How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
 
@@ -22,10 +24,11 @@ MARK = "watermark:"
 class Progress:
     """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
 
-    ``written``: rows written to the state, those of merged runs too. ``partitions``: how many partitions each side's
-    window has now; nothing but for window joins. ``operators``: the numbers of each, by what people call it. ``marks``
-    are the watermarks as numbers, microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is
-    that of `watersmeet.observe.metrics`.
+    ``malformed``: rows that could not be read, ``malformed_of`` by source. ``written``: rows written to the state,
+    those of merged runs too. ``partitions``: how many partitions each side's window has now; nothing but for window
+    joins. ``operators``: the numbers of each, by what people call it. ``marks`` are the watermarks as numbers,
+    microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is that of
+    `watersmeet.observe.metrics`.
     """
 
     query: str
@@ -45,6 +48,8 @@ class Progress:
     marks: Mapping[str, int] = field(default_factory=dict[str, int])
     temporal: frozenset[str] = frozenset()
     backpressure: float = 0.0
+    malformed: int = 0
+    malformed_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str], cores: int | None = None) -> Progress:
@@ -78,7 +83,16 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
         marks=marks,
         temporal=temporal & marks.keys(),
         backpressure=backpressure,
+        malformed=sum(_malformed(observed).values()),
+        malformed_of=_malformed(observed),
     )
+
+
+def _malformed(observed: Mapping[str, Any]) -> dict[str, int]:
+    """The malformed rows of each source that had some."""
+    found = ((key.removeprefix(MALFORMED), values) for key, values in observed.items() if key.startswith(MALFORMED))
+    counts = {source: int(_numbers(values).get("rows") or 0) for source, values in found}
+    return {source: count for source, count in counts.items() if count}
 
 
 def _joins(observed: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -52,6 +52,7 @@ TOTAL = (
     Family("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
     Family("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
     Family("query_late_total", "counter", "Rows that came too late.", "late"),
+    Family("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
     Family("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
     Family("query_batch_seconds_total", "counter", "Seconds of all batches.", "seconds"),
 )

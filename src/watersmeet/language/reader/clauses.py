@@ -80,7 +80,7 @@ def _matches(cursor: Cursor, ahead: int, word: str) -> bool:
     return cursor.at_any({word}, ahead)
 
 
-LATE = ("LATE", "INTO")
+LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
 
 KINDS: dict[tuple[str, ...], JoinKind] = {
     ("JOIN",): "inner",

@@ -1,6 +1,6 @@
 """What stands at the end of a query: further outputs, and how the result is stored.
 
-The further outputs are ``LATE INTO sink`` and those of the families, in any order.
+The further outputs are ``LATE INTO sink``, ``MALFORMED INTO sink`` and those of the families, in any order.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from watersmeet.catalog import NOWHERE, Span
-from watersmeet.language.reader.clauses import LATE
+from watersmeet.formats.malformed import SHOWN
+from watersmeet.language.reader.clauses import LATE, MALFORMED
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.plan.nodes import Apart, Store
 
@@ -39,7 +40,8 @@ class Outputs:
 
 def read_outputs(cursor: Cursor, target: Target) -> Outputs:
     """All outputs that come next, each at most once."""
-    columns = {LATE: "", **{words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}}
+    of_families = {words: column for grammar in cursor.grammars for words, column in grammar.outputs.items()}
+    columns = {LATE: "", MALFORMED: SHOWN, **of_families}
     read = dict[tuple[str, ...], tuple[Apart, ...]]()
     late, store = cursor.peek(), target.store
     while True:

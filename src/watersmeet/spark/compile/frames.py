@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
@@ -25,7 +26,7 @@ from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN
 from watersmeet.spark.exchange.rows import Met
 
 KEEP = "#keep"
-APART = (LATE_SHOWN, *UNMATCHED_SHOWN)
+APART = (LATE_SHOWN, MALFORMED_SHOWN, *UNMATCHED_SHOWN)
 """The columns in which a result shows what is no row of it."""
 ALONG = (MARKS_COLUMN, LATE_ROW, PART, WEIGHT, OP, *APART)
 """What goes through views and laterals as it is."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from watersmeet.analyze.check_tables import not_looked_up, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
+from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import scan_plans, view_plans
 from watersmeet.physical.identity import scan_names
@@ -33,6 +35,7 @@ from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
+from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
 from watersmeet.type_names import is_moment
@@ -45,7 +48,8 @@ class Prepared:
     """A query of a script that may start: its frames, where it writes to, its checkpoint and its marks from outside.
 
     ``others``: the targets of what columns of the result show beside its rows. ``tables``: those that are to be caught
-    up before stream rows ask them. ``static``: the tables of which a copy is kept.
+    up before stream rows ask them. ``static``: the tables of which a copy is kept. ``malformed``: the frames of rows
+    that could not be read, if they are kept.
     """
 
     name: str
@@ -56,6 +60,13 @@ class Prepared:
     others: Mapping[str, Target] = field(default_factory=dict[str, Target])
     tables: tuple[Source, ...] = ()
     static: tuple[Static, ...] = ()
+    malformed: tuple[DataFrame, ...] = ()
+
+    @property
+    def result(self) -> DataFrame:
+        """The rows of the query, and beside them in columns of their own all that is shown apart."""
+        result = self.built.compiled.result
+        return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), self.malformed, result)
 
     @property
     def checkpoint(self) -> Path:
@@ -137,7 +148,10 @@ def _prepared(
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
-    query, frames, static = _with_static_tables(query, inputs)
+    query, read, static = _with_static_tables(query, inputs)
+    keeps_malformed = any(apart.column == MALFORMED_SHOWN for apart in asked.apart)
+    looked = looked_at(script, read, "drop" if keeps_malformed else "fail")
+    frames = {name: readable(frame) for name, frame in looked.items()}
     compiler = Compiler(
         spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,
         "counted" if asked.late_into is None else "kept", files=inputs.files,
@@ -157,7 +171,9 @@ def _prepared(
     }
     for one in (target, *others.values()):
         one.format.check_target(one, script.place(one.sink.span))
-    return Prepared(name, built, target, place, marks, others, tables, static)
+    used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
+    unread = kept_apart([source for source in script.sources if source.name in used], looked)
+    return Prepared(name, built, target, place, marks, others, tables, static, unread)
 
 
 def _with_static_tables(

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import TravellingError, WatersmeetError, refuse, travelled
+from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
@@ -29,6 +30,7 @@ from watersmeet.spark.run.starts import before_start
 from watersmeet.spark.sinks.outputs import Write, split_outputs
 from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches
 from watersmeet.spark.sources.loading import Loading
+from watersmeet.spark.sources.malformed import located, with_lines
 from watersmeet.spark.sources.marks import is_waiting, write_end, write_loaded
 
 Trigger = Literal["continuous", "available_now", "end"]
@@ -134,10 +136,10 @@ def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[Streami
 
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
-    result, target = prepared.built.compiled.result, prepared.target
+    result, target = prepared.result, prepared.target
     observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
     if prepared.others or needs_batches(target):
-        others = {column: other.format.writer(other) for column, other in prepared.others.items()}
+        others = {column: _located(column, other.format.writer(other)) for column, other in prepared.others.items()}
         write = split_outputs(target.format.writer(target), others) if others else target.format.writer(target)
         writer = observed.writeStream.foreachBatch(_travelling(write))
     else:
@@ -153,6 +155,11 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         raise unwritten(target.sink, prepared.place, error) from error
     started(query)
     return query
+
+
+def _located(column: str, write: Write) -> Write:
+    """What writes rows apart from the result: malformed ones with the lines at which they stand."""
+    return (lambda batch, number: write(with_lines(batch), number)) if column == MALFORMED_SHOWN else write
 
 
 def _watch(
@@ -194,7 +201,7 @@ def _raise_failure(prepared: list[Prepared], queries: list[StreamingQuery], on_f
         error = query.exception()
         if error is not None:
             on_failure(mine.name)
-            raise failure_of(error)
+            raise failure_of(error, mine.result.sparkSession)
 
 
 def _report(
@@ -223,11 +230,12 @@ def _progress(query: StreamingQuery) -> Iterator[dict[str, Any]]:
         yield cast("dict[str, Any]", reported)
 
 
-def failure_of(error: StreamingQueryException) -> WatersmeetError:
+def failure_of(error: StreamingQueryException, spark: SparkSession) -> WatersmeetError:
     """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened."""
     text = str(error)
     ours = travelled(text)
     if ours is not None:
+        ours = located(ours, spark)
         return refuse("QUERY_FAILED", reason=ours.message, hint=ours.hint)
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]

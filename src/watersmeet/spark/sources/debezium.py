@@ -2,44 +2,72 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import reduce
 from typing import cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import DataType, DecimalType
 
 from watersmeet.catalog import Field, Source
-from watersmeet.formats.debezium import TIME_UNIT, TRUNCATE, Debezium, Unit
+from watersmeet.formats.debezium import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.sources.feeds import raised
-from watersmeet.spark.sources.records import COMES, GOES
+from watersmeet.spark.sources.malformed import (
+    PLACE,
+    REASON,
+    UNREAD,
+    VALUE,
+    along,
+    misread,
+    misread_text,
+    nothing_told,
+    unread_as,
+    with_unread,
+)
+from watersmeet.spark.sources.records import COMES, GOES, place_of_record
 from watersmeet.type_names import is_moment
 
 _OPS = ("c", "r", "u", "d")
 """What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
 _MESSAGE = "m"
+_BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
 def debezium_changes(feed: Debezium, frame: DataFrame) -> DataFrame:
     """The changes in Debezium's records: in a column ``value``, or as the columns of `Debezium.record`."""
-    source, unit = feed.source, cast("Unit", feed.source.said.get(TIME_UNIT, "micros").lower())
-    if any(name.lower() == "value" for name in frame.columns):
-        has_value = F.col("value").isNotNull()
-        record = F.from_json(F.col("value").cast("string"), feed.record)
-    else:
-        has_value = F.lit(True)
-        record = F.struct("op", "before", "after", "payload")
-    opened = frame.select(record.alias("r"), has_value.alias("is_told"))
-    parts = [
-        F.coalesce(F.col(f"r.payload.{part}"), F.col(f"r.{part}")).alias(part) for part in ("op", "before", "after")
-    ]
-    told = opened.select(*parts, "is_told").where(_is_change(source))
-    before, after = (_row(source, sign, side, unit) for sign, side in ((GOES, "before"), (COMES, "after")))
+    source = feed.source
+    told = _opened(feed, frame).where(_is_change(source))
+    before, after = (_row(feed, sign, side) for sign, side in ((GOES, "before"), (COMES, "after")))
     goes = F.when(_goes(source), before)
     comes = F.when(F.col("op") != "d", after)
     changes = F.filter(F.array(goes, comes), lambda change: change.isNotNull())
-    return told.select(F.explode(changes).alias("c")).select("c.*")
+    # A record that nobody can read is a single row, which says so.
+    alone = F.array(_row(feed, COMES, "after"))
+    found = F.when(_is_malformed(), alone).otherwise(changes)
+    return told.select(F.explode(found).alias("c"), *along(told)).select("c.*", quote(PLACE), quote(VALUE))
+
+
+def _opened(feed: Debezium, frame: DataFrame) -> DataFrame:
+    """The operation of each record, its row before and after, and what is told of it if it cannot be read."""
+    if any(name.lower() == "value" for name in frame.columns):
+        text = F.col("value").cast("string")
+        record = F.from_json(text, with_unread(feed.record), unread_as({}))
+        told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+        opened = frame.select(record.alias("r"), F.col("value").isNotNull().alias("is_told"), *told)
+        types = {"op": "STRING", "before": "an object", "after": "an object", "payload": "an object"}
+        read = F.struct(*(F.col(f"r.{name}") for name in types))
+        reason = misread_text(F.col("r").getField(UNREAD), read, types, {}, is_json=True)
+        opened = opened.withColumn(REASON, F.when(F.col("r").getField(UNREAD).isNotNull(), reason))
+    else:
+        columns = F.struct("op", "before", "after", "payload").alias("r")
+        opened = frame.select(columns, F.lit(True).alias("is_told"), *(along(frame) or nothing_told()))
+    parts = [
+        F.coalesce(F.col(f"r.payload.{part}"), F.col(f"r.{part}")).alias(part) for part in ("op", "before", "after")
+    ]
+    return opened.select(*parts, "is_told", *along(opened))
 
 
 def _is_change(source: Source) -> Column:
@@ -60,6 +88,7 @@ def _is_change(source: Source) -> Column:
     return (
         # Behind the record of a delete Debezium sends one without a value, for the compaction of the topic.
         F.when(~F.col("is_told"), F.lit(False))
+        .when(_is_malformed(), F.lit(True))
         .when(op == "t", F.lit(False) if is_kept else truncated)
         .when(op == _MESSAGE, F.lit(False))
         .when(op.isNull() | ~op.isin(*_OPS), no_op)
@@ -80,24 +109,72 @@ def _goes(source: Source) -> Column:
     return (op == "d") | ((op == "u") & moved)
 
 
-def _row(source: Source, sign: str, side: str, unit: Unit) -> Column:
-    columns = [_value(F.col(f"{side}.{quote(f.name)}"), f, unit).alias(f.name) for f in source.fields]
-    return F.struct(*columns, F.lit(sign).alias(CHANGE))
+def _row(feed: Debezium, sign: str, side: str) -> Column:
+    """The row of a side with what it does, and why it cannot be read, if so."""
+    given, fields = F.col(side), feed.source.fields
+    values = [_value(given.getField(f.name), f, feed).alias(f.name) for f in fields]
+    unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None else ""
+    types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != type_in_record(f.type)}
+    texts = F.from_json(F.to_json(given), "map<string,string>")
+    read = F.struct(*(value for value, f in zip(values, fields, strict=True) if f.name in types))
+    wrong = F.nullif(misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")
+    return F.struct(*values, F.lit(sign).alias(CHANGE), F.coalesce(F.col(quote(REASON)), wrong).alias(REASON))
 
 
-def _value(column: Column, field: Field, unit: Unit) -> Column:
-    """A value of a record in its declared type: Debezium gives times as numbers or as text, as it is set up."""
+def _is_malformed() -> Column:
+    return F.col(quote(REASON)).isNotNull()
+
+
+def _value(column: Column, field: Field, feed: Debezium) -> Column:
+    """A value of a record in its declared type; NULL, too, if it is none of it."""
+    if is_decimal(field.type):
+        return _decimal(column, field.type, feed.decimals)
     if not is_moment(field.type):
         return column
+    unit = cast("Unit", feed.source.said.get(TIME_UNIT, "micros").lower())
+    # Debezium gives times as numbers or as text, as it is set up.
     number, type_ = column.try_cast("bigint"), field.type.upper()
     if type_ == "DATE":
-        return F.when(number.isNotNull(), F.date_from_unix_date(number.cast("int"))).otherwise(column.cast("date"))
+        day = F.date_from_unix_date(number.cast("int"))
+        return F.when(number.isNotNull(), day).otherwise(column.try_cast("date"))
     micros = number * 1000 if unit == "millis" else _thousandth(number) if unit == "nanos" else number
     if type_ == "TIMESTAMP_NTZ":
         since = F.timestamp_add("MICROSECOND", micros, F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
     else:
         since = F.timestamp_micros(micros)
-    return F.when(number.isNotNull(), since).otherwise(column.cast(field.type))
+    return F.when(number.isNotNull(), since).otherwise(column.try_cast(field.type))
+
+
+def _decimal(column: Column, type_: str, form: str | None) -> Column:
+    """A decimal: a number, text in one of two forms, or the digits with their own scale.
+
+    Four digits are text of both forms. So what could be either is NULL, hence malformed, unless the form is said.
+    """
+    text = F.try_variant_get(column, "$", "string")
+    is_text = F.schema_of_variant(column) == "STRING"
+    is_scaled = F.schema_of_variant(column).startswith("OBJECT")
+    plain, declared = text.try_cast(type_), cast("DecimalType", DataType.fromDDL(type_))
+    scaled = _unscaled(
+        F.try_variant_get(column, "$.value", "string"), type_, F.try_variant_get(column, "$.scale", "int")
+    )
+    precise = _unscaled(text, type_, F.lit(declared.scale))
+    written = {"precise": precise, "string": plain}.get(str(form), F.when(~text.rlike(_BASE64), plain))
+    return F.when(is_scaled, scaled).when(is_text, written).otherwise(plain)
+
+
+def _unscaled(text: Column, type_: str, scale: Column) -> Column:
+    """The decimal whose digits, as a whole number in bytes with the highest first, stand there in base 64."""
+    bytes_ = F.hex(F.try_to_binary(text, F.lit("base64")))
+    is_negative = F.left(bytes_, F.lit(1)) >= "8"
+    # Of a number below zero all bits are turned round, and one is missing then.
+    turned = F.when(is_negative, F.translate(bytes_, "0123456789ABCDEF", "FEDCBA9876543210")).otherwise(bytes_)
+    wide = F.lpad(turned, 32, "0")
+    high, low = (
+        F.conv(part, 16, 10).cast("decimal(20,0)") for part in (F.left(wide, F.lit(16)), F.right(wide, F.lit(16)))
+    )
+    size = F.try_add(F.try_multiply(high, F.lit(Decimal(1 << 64))), low + F.when(is_negative, 1).otherwise(0))
+    number = F.concat(F.when(is_negative, "-").otherwise(""), size.cast("string"), F.lit("E"), (-scale).cast("string"))
+    return F.when(F.length(bytes_).between(1, 32), number.try_cast(type_))
 
 
 def _thousandth(number: Column) -> Column:

@@ -10,7 +10,8 @@ from watersmeet.errors import Refusal
 from watersmeet.formats.delta import CHANGE_TYPE
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.sources.records import COMES, GOES, is_deleted, key_of_record
+from watersmeet.spark.sources.malformed import along
+from watersmeet.spark.sources.records import COMES, GOES, is_deleted, key_of_record, told_of_key
 
 
 def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
@@ -24,7 +25,7 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
         .otherwise(raised(source, reason, hint, "string"))
     )
     rows = frame.where(kind.isNull() | (kind != "update_preimage")) if source.primary_key else frame
-    return rows.select(*declared_columns(source), sign.alias(CHANGE))
+    return rows.select(*declared_columns(source), sign.alias(CHANGE), *along(frame))
 
 
 def told_rows(source: Source, frame: DataFrame) -> DataFrame:
@@ -32,7 +33,8 @@ def told_rows(source: Source, frame: DataFrame) -> DataFrame:
 
     For a table also ``_change``: told by a condition, by a column of that name, or not at all: always ``+``.
     """
-    columns = [*declared_columns(source), *key_of_record(source, frame)]
+    key = key_of_record(source, frame)
+    columns = [*declared_columns(source), *key, *(along(frame) or (told_of_key(source, frame) if key else ()))]
     if source.kind == "stream":
         return frame.select(*columns)
     if "deletes" in source.said:

@@ -12,6 +12,17 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.formats.feed import CHANGE, Feed
 from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.sources.malformed import (
+    PLACE,
+    REASON,
+    UNREAD,
+    VALUE,
+    along,
+    misread_text,
+    place_of,
+    unread_as,
+    with_unread,
+)
 
 KEY = "_key"
 """The column that stands for the key of a record."""
@@ -30,20 +41,24 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     key_format = _key_format(source)
     inside = [f for f in source.fields if f.name.lower() != KEY]
     ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
-    opens = F.from_json if source.said[VALUE_FORMAT].lower() == JSON else F.from_csv
-    value = opens(F.col("value").cast("string"), ddl)
+    is_json = source.said[VALUE_FORMAT].lower() == JSON
+    opens = F.from_json if is_json else F.from_csv
+    value = opens(F.col("value").cast("string"), with_unread(ddl), unread_as({}))
     has_key = any(name.lower() == "key" for name in frame.columns)
     key = F.col("key") if has_key else F.lit(None).cast("binary")
-    opened = frame.select(value.alias("value"), key.alias("key"), F.col("value").isNull().alias("is_empty"))
+    told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
+    opened = frame.select(value.alias("value"), key.alias("key"), F.col("value").isNull().alias("is_empty"), *told)
+    opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, is_json=is_json))
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
     columns = [_column(source, f, key_format) for f in inside]
     own = shown.cast(KEY_TYPES[key_format] if field is None else field.type).alias(KEY)
     if source.kind == "stream":
-        return opened.select(*columns, own)
+        return opened.select(*columns, own, *along(opened))
     # Without a primary key nothing tells which row a record without a value would delete.
-    told = opened if source.primary_key else opened.where(~F.col("is_empty"))
-    rows = told.select(*columns, own, F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE))
+    known = opened if source.primary_key else opened.where(~F.col("is_empty"))
+    change = F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE)
+    rows = known.select(*columns, own, change, *along(opened))
     return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
 
 
@@ -58,6 +73,41 @@ def key_of_record(source: Source, frame: DataFrame) -> list[Column]:
     if not is_shown or all(name.lower() != "key" for name in frame.columns):
         return []
     return [decoded_key(F.col("key"), _key_format(source)).alias(KEY)]
+
+
+def told_of_key(source: Source, frame: DataFrame) -> tuple[Column, ...]:
+    """What is told of the keys of records whose values are columns."""
+    reason = wrong_key(F.col("key"), _key_format(source))
+    return reason.alias(REASON), place_of_record(frame).alias(PLACE), F.col("key").alias(VALUE)
+
+
+def place_of_record(frame: DataFrame) -> Column:
+    """Where a record comes from, as far as the columns tell that Kafka's have."""
+    named = {name.lower(): F.col(quote(name)) for name in frame.columns}
+    return place_of(**{name: named[name] for name in ("topic", "partition", "offset") if name in named})
+
+
+def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, *, is_json: bool) -> Column:
+    """Why a record is malformed; NULL if it is not."""
+    types = {f.name: f.type for f in inside}
+    unread = F.col("value").getField(UNREAD)
+    read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
+    empty = source.kind == "stream" and bool(inside)
+    return F.coalesce(
+        F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
+        F.when(unread.isNotNull(), misread_text(unread, read, types, {}, is_json=is_json)),
+        wrong_key(F.col("key"), key_format),
+    )
+
+
+def wrong_key(key: Column, format_: str) -> Column:
+    """Why the bytes of a key are none of its format; NULL if they are."""
+    length = {"int": 4, "long": 8, "double": 8}.get(format_)
+    if length is None:
+        return F.lit(None).cast("string")
+    found = F.length(key.cast("binary"))
+    said = F.concat(F.lit(f"its key is a {format_} of {length} bytes and has "), found.cast("string"))
+    return F.when(found != length, said)
 
 
 def _column(source: Source, field: Field, key_format: str) -> Column:

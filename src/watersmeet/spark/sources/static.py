@@ -10,7 +10,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.catalog import Source
+from watersmeet.formats.malformed import fate_of
 from watersmeet.plan.nodes import Script
+from watersmeet.spark.sources.malformed import counted, readable
 from watersmeet.spark.sources.reading import is_static, read_source
 
 
@@ -41,7 +44,11 @@ class Static:
 def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:
     """The tables of a script that do not change, by name."""
     return {
-        source.name: Static(read_source(spark, script, source), storage / source.name)
+        source.name: Static(_readable(source, read_source(spark, script, source)), storage / source.name)
         for source in script.sources
         if is_static(source)
     }
+
+
+def _readable(source: Source, frame: DataFrame) -> DataFrame:
+    return readable(counted(source, frame, fate_of(source)))

@@ -1,0 +1,259 @@
+"""Rows that cannot be read: found where rows come in, with their text, their place and the reason.
+
+A frame that may have such rows has the columns `TOLD` until `readable` drops them. They are
+counted by an observation, which may also stop the query. Spark moves neither filters nor the choice of
+columns through one, so that what a query asks for does not decide which rows are malformed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import reduce
+from typing import cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
+
+from watersmeet.catalog import Source
+from watersmeet.errors import TRAVELS, Refusal
+from watersmeet.formats.feed import CHANGE
+from watersmeet.formats.malformed import SHOWN, Fate, fate_of
+from watersmeet.observe.progress import MALFORMED as COUNTED
+from watersmeet.plan.expressions import quote
+from watersmeet.plan.nodes import Script
+
+CONDITION = "MALFORMED_ROW"
+REASON, PLACE, VALUE = TOLD = ("#reason", "#place", "#value")
+"""Why a row is malformed, NULL for all others; where it comes from; and its text, where that is kept."""
+UNREAD = "#unread"
+"""Where Spark leaves the text of a row that it could not read."""
+FILES_LOOKED_INTO = 32
+"""In how many files of a batch the lines of malformed rows are looked for."""
+_SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
+
+
+def unread_as(opened: Mapping[str, str]) -> dict[str, str]:
+    """The options with which Spark reads all it can and leaves the text of what it cannot."""
+    said = {name: value for name, value in opened.items() if name.lower() not in ("mode", "columnnameofcorruptrecord")}
+    return {**said, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": UNREAD}
+
+
+def with_unread(schema: str) -> str:
+    """A schema in which Spark can leave the text of a row that it could not read."""
+    return f"{schema}, {quote(UNREAD)} STRING" if schema else f"{quote(UNREAD)} STRING"
+
+
+def along(frame: DataFrame) -> tuple[Column, ...]:
+    """The columns that tell of malformed rows, if the frame has them."""
+    return tuple(F.col(quote(name)) for name in TOLD) if REASON in frame.columns else ()
+
+
+def nothing_told() -> tuple[Column, ...]:
+    """The same columns, for rows of which nothing is wrong so far and nothing else known."""
+    return F.lit(None).cast("string").alias(REASON), place_of().alias(PLACE), F.lit(None).cast("string").alias(VALUE)
+
+
+def place_of(**known: Column) -> Column:
+    """Where a row comes from: a file, or a topic, partition and offset."""
+    types = {"file": "string", "topic": "string", "partition": "int", "offset": "bigint"}
+    parts = ((known[name] if name in known else F.lit(None)).cast(type_).alias(name) for name, type_ in types.items())
+    return F.struct(*parts)
+
+
+def misread(given: Column, read: Column, types: Mapping[str, str]) -> Column:
+    """Which declared values a text has that could not be read, in words; "" if it is none of them.
+
+    ``given`` is a map of the texts by name, ``read`` a struct of what was read of them.
+    """
+    known = F.from_json(F.to_json(read), "map<string,string>")
+    kinds = F.create_map(*(F.lit(text) for pair in types.items() for text in pair))
+    names = F.array(*(F.lit(name) for name in types))
+    lost = F.filter(
+        names, lambda name: F.try_element_at(given, name).isNotNull() & ~F.map_contains_key(known, cast("str", name))
+    )
+    return F.array_join(
+        F.transform(
+            lost,
+            lambda name: F.concat(
+                F.lit("`"), name, F.lit("` is "), F.try_element_at(kinds, name), F.lit(" and the text has "),
+                F.left(F.try_element_at(given, name), F.lit(_SHOWN_CHARACTERS)),
+            ),
+        ),
+        "; ",
+    )  # fmt: skip
+
+
+def load_text(
+    spark: SparkSession, source: Source, schema: str, options: Mapping[str, str], *, is_json: bool
+) -> DataFrame:
+    """Files of JSON or CSV, with what is malformed in them."""
+    from watersmeet.spark.sources.reading import load
+
+    # The names above the columns are compared with the declared ones, unless that is not wanted.
+    checked = {} if is_json or "enforceschema" in source.said else {"enforceSchema": "false"}
+    frame = load(spark, source, with_unread(schema), unread_as({**checked, **options}))
+    read = [quote(name) for name in frame.columns if name != UNREAD]
+    types = {f.name: f.dataType.simpleString().upper() for f in cast("StructType", StructType.fromDDL(schema))}
+    unread = F.col(quote(UNREAD))
+    reason = F.when(unread.isNotNull(), misread_text(unread, F.struct(*read), types, options, is_json=is_json))
+    place = place_of(file=frame.metadataColumn("_metadata").getField("file_path"))
+    return frame.select(*read, reason.alias(REASON), place.alias(PLACE), unread.alias(VALUE))
+
+
+def misread_text(
+    text: Column, read: Column, types: Mapping[str, str], options: Mapping[str, str], *, is_json: bool
+) -> Column:
+    """Why a text could not be read."""
+    if is_json:
+        given, other = F.from_json(text, "map<string,string>", dict(options)), "it is no JSON object of that form"
+    else:
+        texts = ", ".join(f"{quote(name)} STRING" for name in types)
+        given = F.from_json(F.to_json(F.from_csv(text, texts, dict(options))), "map<string,string>")
+        other = f"it has another number of values than the {len(types)} that are declared"
+    found = misread(given, read, types)
+    return F.when(F.coalesce(found, F.lit("")) != "", found).otherwise(F.lit(other))
+
+
+def looked_at(script: Script, frames: Mapping[str, DataFrame], unsaid: Fate = "fail") -> dict[str, DataFrame]:
+    """The frames, the malformed rows of each counted; ``unsaid``: their fate where the source does not say it."""
+    known = {source.name: source for source in script.sources}
+    return {n: counted(known[n], f, fate_of(known[n], unsaid)) if n in known else f for n, f in frames.items()}
+
+
+def readable(frame: DataFrame) -> DataFrame:
+    """The rows that are not malformed."""
+    return frame.where(F.col(quote(REASON)).isNull()).drop(*TOLD) if REASON in frame.columns else frame
+
+
+def kept_apart(sources: Iterable[Source], frames: Mapping[str, DataFrame]) -> tuple[DataFrame, ...]:
+    """The malformed rows of sources as a result shows them beside its own, of those that can have some."""
+    found = ((source, frames[source.name]) for source in sources)
+    return tuple(
+        frame.where(F.col(quote(REASON)).isNotNull()).select(F.struct(*_parts(source, frame)).alias(SHOWN))
+        for source, frame in found
+        if REASON in frame.columns
+    )
+
+
+def counted(source: Source, frame: DataFrame, fate: Fate) -> DataFrame:
+    """The frame with the reason of every malformed row; they are counted, and may stop the query."""
+    if REASON not in frame.columns:
+        return frame
+    reason = F.coalesce(F.col(quote(REASON)), _missing(source, frame))
+    known = frame.withColumn(REASON, reason)
+    is_bad = F.col(quote(REASON)).isNotNull()
+    numbers = [F.count(F.when(is_bad, 1)).alias("rows")]
+    if fate == "fail":
+        # Inside the observation every row is looked at, whatever the query asks for.
+        numbers.append(F.max(F.when(is_bad, _raised(source, frame))).alias("first"))
+    return known.observe(f"{COUNTED}{source.name}", *numbers)
+
+
+def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
+    """What is told of a malformed row: its source, its place, the reason, and its text."""
+    place, value = F.col(quote(PLACE)), F.col(quote(VALUE))
+    record = F.concat(
+        place.getField("topic"), F.lit(", partition "), place.getField("partition"), F.lit(", offset "),
+        place.getField("offset"),
+    )  # fmt: skip
+    text = value.cast("string")
+    bytes_ = F.concat(F.lit("0x"), F.hex(value.cast("binary")))
+    columns = [quote(name) for name in frame.columns if name not in TOLD]
+    yield F.lit(source.name).alias("source")
+    yield F.coalesce(_decoded(place.getField("file")), record).alias("place")
+    yield F.col(quote(REASON)).alias("reason")
+    # Of a row that was read, but lacks something, a file does not keep the text.
+    read = F.to_json(F.struct(*columns))
+    yield F.when(value.isNull(), read).when(F.is_valid_utf8(text), text).otherwise(bytes_).alias("value")
+
+
+def _missing(source: Source, frame: DataFrame) -> Column:
+    """What a row lacks that it must have, in words; NULL if it lacks nothing."""
+    key = {name.lower() for name in source.primary_key}
+    own = [f for f in source.fields if f.name in frame.columns]
+    must = [f.name for f in own if f.name.lower() in key]
+    further = [f.name for f in own if not f.nullable and f.name.lower() not in key]
+    goes = F.col(CHANGE) == "-" if CHANGE in frame.columns and source.kind == "table" else F.lit(False)
+    goes = F.coalesce(goes, F.lit(False))
+
+    def nothing(name: str, what: str) -> Column:
+        return F.when(F.col(quote(name)).isNull(), F.lit(f"`{name}` is {what} and has no value"))
+
+    lacks = [nothing(name, "a primary key") for name in must]
+    lacks += [F.when(~goes, nothing(name, "NOT NULL")) for name in further]
+    empty = reduce(lambda a, b: a & b, (F.col(quote(f.name)).isNull() for f in own), F.lit(bool(own)))
+    lacks.append(F.when(empty & ~goes, F.lit("it has none of the declared columns")))
+    return F.coalesce(*lacks)
+
+
+def _raised(source: Source, frame: DataFrame) -> Column:
+    """The end of the query: the refusal of a malformed row, as text that travels."""
+    told = F.struct(*_parts(source, frame))
+    names = ("source", "place", "reason", "value")
+    said = {name: F.left(F.coalesce(told.getField(name), F.lit("")), F.lit(_SENT_CHARACTERS)) for name in names}
+    parameters = F.struct(*(part.alias(name) for name, part in said.items()))
+    data = F.to_json(F.struct(F.lit(CONDITION).alias("condition"), parameters.alias("parameters")))
+    text = F.concat(
+        F.lit(f"[{CONDITION}] A row of {source.name} cannot be read, at "), said["place"], F.lit(": "), said["reason"],
+        F.lit(f".\n{TRAVELS}"), data,
+    )  # fmt: skip
+    return F.raise_error(text).cast("string")
+
+
+def located(refusal: Refusal, spark: SparkSession) -> Refusal:
+    """The refusal of a malformed row with the line of its file, where there is one and it is still there."""
+    place = refusal.parameters.get("place", "")
+    if refusal.condition != CONDITION or not _is_file(place):
+        return refusal
+    with suppress(PySparkException):
+        found = _lines(spark, place).where(F.col("value").startswith(refusal.parameters["value"])).agg(F.min("line"))
+        line = found.collect()[0][0]
+        if line is not None:
+            return replace(refusal, parameters={**refusal.parameters, "place": f"{place}, line {line}"})
+    return refusal
+
+
+def with_lines(rows: DataFrame) -> DataFrame:
+    """Malformed rows as a sink gets them: those of files with the lines at which they stand, as far as they are found.
+
+    A text that stands at several lines is malformed at each of them: the rows get them one by one.
+    """
+    places = [row[0] for row in rows.select("place").distinct().limit(FILES_LOOKED_INTO + 1).collect()]
+    files = [place for place in places if place is not None and _is_file(place)]
+    if not files or len(places) > FILES_LOOKED_INTO:
+        return rows
+    spark, same = rows.sparkSession, ("place", "value")
+    lines = reduce(DataFrame.unionAll, (_lines(spark, file) for file in files))
+    turn = Window.partitionBy(*same)
+    texts = rows.select(*same).distinct()
+    lines = lines.join(texts, [*same], "left_semi").withColumn("n", F.row_number().over(turn.orderBy("line")))
+    known = rows.withColumn("n", F.row_number().over(turn.orderBy("reason"))).join(lines, [*same, "n"], "left")
+    place = F.when(F.col("line").isNull(), F.col("place")).otherwise(F.concat("place", F.lit(", line "), "line"))
+    return known.select("source", place.alias("place"), "reason", "value")
+
+
+def _lines(spark: SparkSession, file: str) -> DataFrame:
+    """The lines of a file: its place, its text, and its number."""
+    escaped = "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in file)
+    # Spark numbers the rows of each partition, and the partitions of one file in its order.
+    row = F.monotonically_increasing_id()
+    read = spark.read.text(escaped).select("value", F.shiftright(row, 33).alias("part"), row.alias("row"))
+    sizes = read.groupBy("part").agg(F.count("*").alias("size"))
+    before = F.coalesce(F.sum("size").over(Window.orderBy("part").rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
+    starts = sizes.select("part", before.alias("before"))
+    line = F.col("row").bitwiseAND(F.lit((1 << 33) - 1)) + F.col("before") + 1
+    return read.join(starts, "part").select(F.lit(file).alias("place"), "value", line.alias("line"))
+
+
+def _is_file(place: str) -> bool:
+    return ":/" in place or place.startswith("/")
+
+
+def _decoded(path: Column) -> Column:
+    """A path of Spark's, which are encoded as addresses are, as people write it."""
+    plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
+    return F.regexp_replace(plain, "^file:/+", "/")

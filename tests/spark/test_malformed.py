@@ -1,0 +1,279 @@
+"""Rows that cannot be read: the query stops and names them, or they are counted, dropped and kept apart."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import watersmeet as ws
+from watersmeet.catalog import Field, Source
+from watersmeet.errors import WatersmeetError, travelled
+from watersmeet.observe.progress import Progress
+from watersmeet.queries import read_script
+from watersmeet.spark.run.running import run_script
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+ORDERS = """{"id": 1, "t": "2024-01-01T00:00:00Z", "amount": 1.5}
+{"id": 2, "t": "2024-01-01T00:00:01Z", "amount": "abc"}
+garbage
+{"id": 3, "t": "2024-01-01T00:00:02Z", "amount": 2.5}
+
+garbage
+{"foo": 4}
+{"id": 4, "t": "2024-01-01T00:0"""
+DELIVERIES = """order_id,t,courier
+1,2024-01-01T00:00:00Z,x
+x3,2024-01-01T00:00:02Z,y
+3,2024-01-01T00:00:02Z
+3,2024-01-01T00:00:02Z,z
+"""
+JOIN = "SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id"
+
+
+def script(folder: Path, query: str, orders: str = "", header: str = "header 'true'") -> str:
+    return f"""
+        CREATE STREAM orders (id BIGINT, t TIMESTAMP, amount DOUBLE, WATERMARK FOR t AS t - INTERVAL '1 minute')
+          USING json OPTIONS (path '{folder}/orders'{orders});
+        CREATE STREAM deliveries (order_id BIGINT, t TIMESTAMP, courier STRING, WATERMARK FOR t AS t - INTERVAL '1m')
+          USING csv OPTIONS (path '{folder}/deliveries', {header});
+        CREATE SINK result USING parquet OPTIONS (path '{folder}/result');
+        CREATE SINK unread USING json OPTIONS (path '{folder}/unread');
+        INSERT INTO result {query};"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    # Spark reads paths as addresses, in which some of these characters mean something else.
+    inside = tmp_path / "a +b%20c"
+    for name, text in (("orders/o.json", ORDERS), ("deliveries/d.csv", DELIVERIES)):
+        path = inside / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return inside
+
+
+def run(spark: SparkSession, folder: Path, text: str, storage: str = "storage") -> list[Progress]:
+    seen: list[Progress] = []
+    path = folder.parent / storage
+    run_script(read_script(text), spark=spark, storage=path, trigger="end", on_progress=seen.append)
+    return seen
+
+
+def rows_of(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in sorted(folder.rglob("*.json")):
+        yield from (json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_malformed_rows_are_counted_and_kept_apart_with_text_place_and_reason(
+    spark: SparkSession, folder: Path
+) -> None:
+    seen = run(spark, folder, script(folder, f"{JOIN} MALFORMED INTO unread"))
+    assert {source: sum(one.malformed_of.get(source, 0) for one in seen) for source in ("orders", "deliveries")} == {
+        "orders": 5, "deliveries": 2,
+    }  # fmt: skip
+    assert sum(one.malformed for one in seen) == 7
+    found = Counter(
+        (row["source"], row["place"].removeprefix(f"{folder}/"), row["reason"]) for row in rows_of(folder / "unread")
+    )
+    no_object = "it is no JSON object of that form"
+    assert found == Counter([
+        ("orders", "orders/o.json, line 2", "`amount` is DOUBLE and the text has abc"),
+        ("orders", "orders/o.json, line 3", no_object),
+        ("orders", "orders/o.json, line 6", no_object),
+        ("orders", "orders/o.json, line 8", no_object),
+        ("orders", "orders/o.json", "it has none of the declared columns"),
+        ("deliveries", "deliveries/d.csv, line 3", "`order_id` is BIGINT and the text has x3"),
+        ("deliveries", "deliveries/d.csv, line 4", "it has another number of values than the 3 that are declared"),
+    ])  # fmt: skip
+    texts = {row["value"] for row in rows_of(folder / "unread")}
+    assert {"garbage", '{"id": 4, "t": "2024-01-01T00:0', "x3,2024-01-01T00:00:02Z,y"} < texts
+    result = spark.read.parquet(f"file:{folder}/result").select("id", "courier").collect()
+    assert sorted(map(tuple, result)) == [(1, "x"), (3, "z")]
+
+
+def test_a_malformed_row_stops_the_query_and_is_named(spark: SparkSession, folder: Path) -> None:
+    (folder / "deliveries" / "d.csv").write_text("order_id,t,courier\n1,2024-01-01T00:00:00Z,x\n")
+    # A column that the query does not ask for, and a row that its WHERE would drop.
+    text = script(folder, f"{JOIN} WHERE o.amount > 100")
+    with pytest.raises(WatersmeetError) as raised:
+        run(spark, folder, text)
+    refusal = raised.value.refusals[0]
+    assert "A row of orders cannot be read" in refusal.message
+    assert f"{folder}/orders/o.json, line " in refusal.message
+    assert "malformed 'drop'" in refusal.hint
+    # The hint works; so does the correction, in the same batch.
+    other = script(folder, f"{JOIN} WHERE o.amount > 1", ", malformed 'drop'").replace("/result'", "/other'")
+    seen = run(spark, folder, other, "other")
+    assert sum(one.malformed for one in seen) == 5
+    assert sum(one.rows_out for one in seen) == 2
+    (folder / "orders" / "o.json").write_text('{"id": 1, "t": "2024-01-01T00:00:00Z", "amount": 101}\n')
+    assert sum(one.rows_out for one in run(spark, folder, text)) == 1
+
+
+def test_other_names_above_the_columns_stop_the_query(spark: SparkSession, folder: Path) -> None:
+    (folder / "deliveries" / "d.csv").write_text("t,order_id,courier\n2024-01-01T00:00:00Z,1,x\n")
+    with pytest.raises(WatersmeetError, match=r"d\.csv"):
+        run(spark, folder, script(folder, JOIN, ", malformed 'drop'"))
+
+
+def test_a_self_join_counts_its_source_once(spark: SparkSession, folder: Path) -> None:
+    query = "SELECT STREAM a.id, b.amount FROM orders a JOIN orders b WITHIN 1h ON a.id = b.id"
+    seen = run(spark, folder, script(folder, query, ", malformed 'drop'"))
+    assert sum(one.malformed for one in seen) == 5
+
+
+def test_the_call_has_it_as_an_argument(spark: SparkSession, folder: Path) -> None:
+    text = "".join(script(folder, JOIN).split("CREATE SINK")[:1]) + JOIN
+    frame = ws.sql(text, spark=spark, malformed="drop")
+    query = (
+        frame.writeStream.format("memory").queryName("read").trigger(availableNow=True)
+        .option("checkpointLocation", str(folder.parent / "checkpoint")).start()
+    )  # fmt: skip
+    query.awaitTermination()
+    assert sorted(map(tuple, spark.table("read").collect())) == [(1, "x"), (3, "z")]
+    with pytest.raises(WatersmeetError, match="WRONG_ARGUMENT"):
+        ws.sql(text, spark=spark, malformed="ignore")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition"),
+    [
+        ("USING json OPTIONS (path '/x', malformed 'maybe')", "WRONG_OPTION"),
+        ("USING parquet OPTIONS (path '/x', malformed 'drop')", "WRONG_OPTION"),
+        ("USING json OPTIONS (path '/x', mode 'DROPMALFORMED')", "WRONG_OPTION"),
+        ("USING csv OPTIONS (path '/x', mode 'PERMISSIVE')", "WRONG_OPTION"),
+    ],
+)
+def test_what_would_hide_malformed_rows_is_refused(statement: str, condition: str) -> None:
+    from watersmeet.formats import check_source
+
+    [source] = read_script(f"CREATE STREAM s (id INT) {statement};").sources
+    assert [refusal.condition for refusal in check_source(source)] == [condition]
+
+
+# Records
+
+RECORDS = Source(
+    "events", (Field("id", "BIGINT", nullable=False), Field("name", "STRING")),
+    options={"value.format": "json", "key.format": "long"},
+)  # fmt: skip
+KEY = (7).to_bytes(8, "big")
+
+
+def kafka(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> DataFrame:
+    rows = [(key, value, "events", 2, offset) for offset, (key, value) in enumerate(records)]
+    return spark.createDataFrame(rows, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+
+
+def split(source: Source, frame: DataFrame) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """The rows that can be read, and place, reason and text of the others."""
+    from watersmeet.spark.sources.malformed import counted, kept_apart, readable
+
+    looked = counted(source, frame, "drop")
+    [apart] = kept_apart([source], {source.name: looked})
+    told = apart.select("_malformed.place", "_malformed.reason", "_malformed.value").collect()
+    return [tuple(row) for row in readable(looked).collect()], [tuple(row) for row in told]
+
+
+def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:
+    from watersmeet.spark.sources.records import decoded
+
+    frame = kafka(
+        spark, (KEY, b'{"id": 1, "name": "a"}'), (KEY, b"\xff\xfe"), (b"abc", b'{"id": 2}'), (None, b'{"id": "x"}'),
+        (KEY, b'{"name": "no id"}'), (KEY, b"[1]"), (KEY, None), (None, b'{"id": 3, "more": 1}'), (KEY, b"17"),
+    )  # fmt: skip
+    rows, wrong = split(RECORDS, decoded(RECORDS, frame))
+    assert rows == [(1, "a", 7), (3, None, None)]
+    no_object, place = "it is no JSON object of that form", "events, partition 2, offset"
+    assert wrong == [
+        (f"{place} 1", no_object, "0xFFFE"),
+        (f"{place} 2", "its key is a long of 8 bytes and has 3", '{"id": 2}'),
+        (f"{place} 3", "`id` is BIGINT and the text has x", '{"id": "x"}'),
+        (f"{place} 4", "`id` is NOT NULL and has no value", '{"name": "no id"}'),
+        (f"{place} 5", no_object, "[1]"),
+        (f"{place} 6", "it has no value", '{"_key":7}'),
+        (f"{place} 8", no_object, "17"),
+    ]
+
+
+def test_a_record_that_stops_a_query_tells_where_it_is(spark: SparkSession) -> None:
+    from watersmeet.spark.sources.malformed import counted
+    from watersmeet.spark.sources.records import decoded
+
+    with pytest.raises(Exception, match="MALFORMED_ROW") as raised:
+        counted(RECORDS, decoded(RECORDS, kafka(spark, (KEY, b"{"))), "fail").collect()
+    refusal = travelled(str(raised.value))
+    assert refusal is not None
+    assert refusal.parameters["place"] == "events, partition 2, offset 0"
+
+
+def test_a_table_needs_the_key_of_its_rows_and_deletes_by_it(spark: SparkSession) -> None:
+    from watersmeet.spark.sources.records import decoded
+
+    source = replace(RECORDS, kind="table", primary_key=("id",), fields=(Field("id", "BIGINT"), *RECORDS.fields[1:]))
+    frame = kafka(spark, (KEY, b'{"name": "a"}'), (KEY, None), (None, b'{"name": "b"}'), (None, None))
+    rows, wrong = split(source, decoded(source, frame))
+    assert rows == [(7, "a", 7, "+"), (7, None, 7, "-")]
+    assert [reason for _, reason, _ in wrong] == ["`id` is a primary key and has no value"] * 2
+
+
+# Debezium
+
+PRICED = Source(
+    "prices", (Field("id", "INT"), Field("price", "DECIMAL(10,2)"), Field("at", "DATE")), kind="table",
+    primary_key=("id",), changes="debezium",
+)  # fmt: skip
+
+
+def precise(digits: int) -> str:
+    return base64.b64encode(digits.to_bytes(digits.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+def prices(spark: SparkSession, source: Source, *values: object, at: object = 19849) -> Any:
+    from watersmeet.formats.debezium import Debezium
+
+    records = [{"op": "c", "after": {"id": n, "price": value, "at": at}} for n, value in enumerate(values)]
+    texts = spark.createDataFrame([(json.dumps(record),) for record in records], "value STRING").coalesce(1)
+    rows, wrong = split(source, Debezium(source).changes(texts))
+    return [row[1] for row in rows], [reason for _, reason, _ in wrong]
+
+
+def test_decimals_of_debezium_are_read_in_every_form_or_malformed(spark: SparkSession) -> None:
+    as_precise = replace(PRICED, options={"debezium.decimal": "precise"})
+    digits = (0, 5, -5, 500, -500, 127, 128, -128, -129, 9_999_999_999, -9_999_999_999)
+    expected = [Decimal(n).scaleb(-2) for n in digits]
+    assert prices(spark, as_precise, *map(precise, digits)) == (expected, [])
+    scaled = [{"scale": 3, "value": precise(1230)}, {"scale": 0, "value": precise(-7)}, None, 2.5]
+    assert prices(spark, as_precise, *scaled) == ([Decimal("1.23"), Decimal("-7.00"), None, Decimal("2.50")], [])
+    wide = replace(as_precise, fields=(PRICED.fields[0], Field("price", "DECIMAL(38,0)"), PRICED.fields[2]))
+    assert prices(spark, wide, precise(10**38 - 1), precise(1 - 10**38)) == ([10**38 - 1, 1 - 10**38], [])
+    as_text = replace(PRICED, options={"debezium.decimal": "string"})
+    assert prices(spark, as_text, "1234", "-1.5", 1234) == ([Decimal(1234), Decimal("-1.50"), Decimal(1234)], [])
+    # Unsaid, what can only be a number is one; what may be bytes is not taken for a number.
+    found, wrong = prices(spark, PRICED, "12.50", "-3", 1234, "AfQ=", "1234")
+    assert found == [Decimal("12.50"), Decimal(-3), Decimal(1234)]
+    assert len(wrong) == 2
+    assert all("debezium.decimal 'precise'" in reason for reason in wrong)
+
+
+def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSession) -> None:
+    from watersmeet.formats.debezium import Debezium
+
+    assert prices(spark, PRICED, 1.5, at="soon") == ([], ["`at` is DATE and the text has soon"])
+    texts = ["garbage", '{"op": "c", "after": {"id": "x"}}', '{"op": "d", "before": {"id": 1}}']
+    frame = spark.createDataFrame([(text,) for text in texts], "value STRING").coalesce(1)
+    rows, wrong = split(PRICED, Debezium(PRICED).changes(frame))
+    assert rows == [(1, None, None, "-")]
+    assert [value for _, _, value in wrong] == texts[:2]
