@@ -129,3 +129,29 @@ def test_refuses_late_rows_that_have_nowhere_to_go(refused, rest, condition):
     assert refusal.condition == condition
     assert refusal.place is not None
     assert sql[refusal.place.start : refusal.place.end] == rest.split()[-1]
+
+
+TEXT = (
+    "CREATE STREAM l (id INT, t BIGINT, WATERMARK FOR t AS t) USING json OPTIONS (path 'l');"
+    "CREATE SINK out USING parquet OPTIONS (path 'x'); CREATE SINK Bad USING parquet OPTIONS (path 'y');"
+    "CREATE SINK fixed (id INT) USING parquet OPTIONS (path 'z');"
+)
+
+
+def test_malformed_rows_go_into_a_sink(analyzed):
+    query = analyzed(f"{TEXT} INSERT INTO out SELECT STREAM l.id FROM l MALFORMED INTO bad;")
+    assert [(apart.of, apart.column, apart.sink) for apart in query.apart] == [("MALFORMED", "_malformed", "Bad")]
+
+
+@pytest.mark.parametrize(
+    ("sql", "condition"),
+    [
+        (f"{TEXT} INSERT INTO out SELECT STREAM l.id FROM l MALFORMED INTO bat", "UNKNOWN_SINK"),
+        (f"{TEXT} INSERT INTO out SELECT STREAM l.id FROM l MALFORMED INTO fixed", "WRONG_OUTPUT"),
+        (f"{STREAMS} INSERT INTO out SELECT STREAM a.id FROM a MALFORMED INTO late", "UNSUPPORTED_STATEMENT"),
+    ],
+)
+def test_refuses_malformed_rows_that_have_nowhere_to_go(refused, sql, condition):
+    [refusal] = refused(f"{sql};")
+    assert refusal.condition == condition
+    assert sql[refusal.place.start : refusal.place.end] == sql.split()[-1]
