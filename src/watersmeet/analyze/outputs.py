@@ -102,7 +102,7 @@ def _check_malformed(draft: Draft) -> Iterator[Refusal]:
             yield wrong_output(draft, apart.span, "Malformed rows", reason, "declares columns", hint)
         if not any(map(may_be_malformed, draft.script.sources)):
             hint = "leave MALFORMED INTO out: it is for text and for records."
-            yield unsupported(draft, apart.span, "MALFORMED INTO where no source has rows that may be malformed", hint)
+            yield draft.unsupported(apart.span, "MALFORMED INTO where no source has rows that may be malformed", hint)
 
 
 def check_columns(draft: Draft, name: str | None, span: Span, what: str, source: Source) -> Iterator[Refusal]:

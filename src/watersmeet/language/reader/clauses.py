@@ -98,7 +98,7 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
     ("ANTI", "JOIN"): "anti",
 }
 
-_SUPPORTED = (("USING", "("), LATE, ("GROUP", "BY"), ("STORE", "KEY", "AS"), ("STORE", "VALUE", "AS"))
+_SUPPORTED = (("USING", "("), LATE, MALFORMED, ("GROUP", "BY"), ("STORE", "KEY", "AS"), ("STORE", "VALUE", "AS"))
 
 
 def at_clause(cursor: Cursor) -> bool:
