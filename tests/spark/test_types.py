@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_of
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
+from watersmeet.physical.ports import leaf_column
+from watersmeet.queries import analyze, read_script
+from watersmeet.spark.compile.types import SparkTypes
 
 pytestmark = pytest.mark.spark
 
@@ -207,6 +212,92 @@ KEYS = {
         "'AB'; 'C'; 'd'; NULL",
     ),
 }
+
+
+COMPARED = {
+    "TINYINT": "1; 0; 127",
+    "INT": "1; 0; 20240101; 16777217",
+    "BIGINT": "1; 0; 9007199254740993",
+    "FLOAT": "1.0; 0.5; 16777216.0",
+    "DOUBLE": "1.0; 0.5; 'NaN'; 9007199254740992.0",
+    "DECIMAL(10,2)": "1.00; 0.50; 0",
+    "DECIMAL(38,0)": "1; 0; 9007199254740993",
+    "BOOLEAN": "true; false",
+    "STRING": "'1'; '01'; '1.0'; '0.50'; ' 1'; '20240101'; '2024-01-01'; '2024-01-01 00:00:00'; 'true'; 'x'; 'NaN'",
+    "DATE": "'2024-01-01'; '2024-01-02'",
+    "TIMESTAMP": "'2024-01-01 00:00:00'; '2024-01-01 00:00:01'",
+    "TIMESTAMP_NTZ": "'2024-01-01 00:00:00'; '2024-01-01 00:00:01'",
+    "BINARY": "X'31'; X''",
+    "ARRAY<INT>": "array(1); array()",
+    "ARRAY<BIGINT>": "array(1L); array()",
+}
+
+
+@contextmanager
+def ansi_mode(spark: SparkSession, ansi: str) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", str(before))
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_all_pairs_of_types_compare_in_the_type_in_which_spark_compares_them(spark: SparkSession, ansi: str) -> None:
+    types = dict(enumerate(COMPARED))
+    declared = ", ".join(f"c{n} {type_}" for n, type_ in types.items())
+    streams = "".join(f"CREATE STREAM {s} (t BIGINT, {declared}, WATERMARK FOR t AS t - 0);" for s in "lr")
+    script = read_script(f"{streams} SELECT STREAM l.t FROM l JOIN r WITHIN 1 ON l.c0 = r.c0;")
+    arrays = [
+        f"array({', '.join(f'CAST({v} AS {type_})' for v in COMPARED[type_].split('; '))}) AS a{n}"
+        for n, type_ in types.items()
+    ]
+    with ansi_mode(spark, ansi):
+        values = spark.range(1).selectExpr(*arrays)
+        schema = spark.sql(
+            f"SELECT 0L AS t, {', '.join(f'CAST(NULL AS {t}) AS c{n}' for n, t in types.items())}"
+        ).schema
+        asked = SparkTypes(spark, analyze(script)[0], script, {"l": schema, "r": schema})
+        checks: list[str] = []
+        for one, other in product(types, types):
+            left, right = leaf_column("l", f"c{one}"), leaf_column("r", f"c{other}")
+            try:
+                values.selectExpr(f"a{one}[0] = a{other}[0]")
+            except AnalysisException:
+                if one != other:
+                    with pytest.raises(WatersmeetError):
+                        asked.common_type(left, right)
+                continue
+            common = asked.common_type(left, right)
+            # In ANSI mode a text that cannot be cast is an error, in Spark's own comparison too.
+            mine, theirs = (f"filter(a{n}, v -> try_cast(v AS {common}) IS NOT NULL)" for n in (one, other))
+            mine, theirs = (mine, theirs) if ansi == "true" else (f"a{one}", f"a{other}")
+            own, ours = (
+                f"transform({mine}, l -> transform({theirs}, r -> {equal}))"
+                for equal in ("l = r", f"CAST(l AS {common}) = CAST(r AS {common})")
+            )
+            checks.append(f"{own} <=> {ours} AS `{types[one]} as {common} as {types[other]}`")
+        assert len(checks) > 80
+        found = values.selectExpr(*checks).collect()[0].asDict()
+    assert [pair for pair, is_same in found.items() if not is_same] == []
+
+
+@pytest.mark.parametrize(
+    ("left_type", "left_keys", "right_type", "right_keys"),
+    [
+        ("INT", "1; 2; NULL", "STRING", "'1'; '01'; '1.0'; ' 2'; 'x'; NULL"),
+        ("DOUBLE", "1.0D; 0.5D; NULL", "STRING", "'1'; '1.0'; '0.50'; 'x'; NULL"),
+        ("STRING", "'2024-01-01'; '2024-1-1'; 'x'; NULL", "DATE", "DATE'2024-01-01'; NULL"),
+    ],
+)
+def test_keys_of_two_types_match_as_in_spark_without_ansi(
+    spark: SparkSession, left_type: str, left_keys: str, right_type: str, right_keys: str
+) -> None:
+    with ansi_mode(spark, "false"):
+        left, right = keyed(spark, left_type, left_keys), keyed(spark, right_type, right_keys)
+        joined = ws.join(left, right, "left.k = right.k", within="1 hour", how="full", **TIMES)
+        assert rows_of(joined) == rows_of(own_join(left, right, "left.k = right.k", "full"))
 
 
 @pytest.mark.parametrize("pair", KEYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -29,7 +30,7 @@ from watersmeet.plan.relation import (
 from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import first_line
-from watersmeet.type_names import normalised
+from watersmeet.type_names import named, normalised
 
 
 class SparkTypes:
@@ -116,9 +117,33 @@ class SparkTypes:
         return self.declared.type_of(expr) or self._type(expr.sql(), expr.span, expr.sql())
 
     def common_type(self, left: Expr, right: Expr) -> str:
-        """The type in which the two compare."""
-        known = self.declared.common_type(left, right)
-        return known or self._type(f"coalesce({left.sql()}, {right.sql()})", left.span, f"{left.sql()} = {right.sql()}")
+        """The type in which Spark's ``=`` compares the two, which depends on its ANSI mode."""
+        types = (self.type_of(left), self.type_of(right))
+        known = types[0] if types[0] == types[1] else self.declared.common_type(left, right)
+        return known or self._compared(left, right, types)
+
+    def _compared(self, left: Expr, right: Expr, types: tuple[str, str]) -> str:
+        """The type of which Spark says that casts to it, written out, mean what it makes of ``left = right``."""
+        shown = f"{left.sql()} = {right.sql()}"
+        compared = self._analysed(shown, left.span, shown)
+        wider = self._type_if_any(f"coalesce({left.sql()}, {right.sql()})")
+        for type_ in [*([wider] if wider else []), *types, "DOUBLE", "STRING"]:
+            sides = zip((left.sql(), right.sql()), types, strict=True)
+            casts = [sql if own == type_ else f"CAST({sql} AS {type_})" for sql, own in sides]
+            with suppress(AnalysisException), unlogged():
+                if compared.sameSemantics(self.empty.selectExpr(" = ".join(casts))):
+                    return type_
+        # A number goes to a wider one in two steps, and a name inside a type has lost its case: the same values.
+        first, second = map(named, types)
+        if wider and first and second and first.values == second.values:
+            return wider
+        reason = f"a join cannot compare {types[0]} with {types[1]} as Spark does."
+        raise refuse("TYPE_MISMATCH", self.script.place(left.span), expression=shown, reason=reason, hint=_HINT)
+
+    def _type_if_any(self, sql: str) -> str | None:
+        with suppress(AnalysisException), unlogged():
+            return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+        return None
 
     def check(self, expr: Expr) -> None:
         """Refuse an expression that Spark cannot evaluate."""
@@ -133,9 +158,15 @@ class SparkTypes:
             raise refuse("TYPE_MISMATCH", self.script.place(expr.span), expression=expr.sql(), reason=reason, hint=hint)
 
     def _type(self, sql: str, span: Span, shown: str) -> str:
+        return normalised(self._analysed(sql, span, shown).schema[0].dataType.simpleString())
+
+    def _analysed(self, sql: str, span: Span, shown: str) -> DataFrame:
         try:
             with unlogged():
-                return normalised(self.empty.selectExpr(sql).schema[0].dataType.simpleString())
+                found = self.empty.selectExpr(sql)
+                # Through Spark Connect, only who asks for the schema learns of an error.
+                _ = found.schema
+                return found
         except AnalysisException as error:
             place: Place | None = self.script.place(span)
             raise refuse("TYPE_MISMATCH", place, expression=shown, reason=first_line(error), hint=_HINT) from error
