@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from watersmeet.analyze.check_declarations import check_references
 from watersmeet.calls import (
     LEFT,
     RIGHT,
@@ -226,9 +227,11 @@ def sql(
     check_choice("malformed", malformed, ("fail", "drop"))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
     extra = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
-    looked = looked_at(script, read_sources(spark, script, frames), malformed)
+    check_references(script)
+    opened = script.resolved()
+    looked = looked_at(opened, read_sources(spark, opened, frames), malformed)
     sources = {name: readable(frame) for name, frame in looked.items()}
-    files = find_files(spark, script, frames)
+    files = find_files(spark, opened, frames)
     return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
 
 

@@ -16,6 +16,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from watersmeet.secrets import masked, masked_line
+
 TRAVELS = "watersmeet refusal: "
 """How the line begins in which a refusal crosses from one process to another, as JSON."""
 
@@ -71,17 +73,22 @@ class Refusal:
     @property
     def message(self) -> str:
         """The consequence for the user."""
-        return catalogue()[self.condition].message.format_map(self.parameters)
+        return masked(catalogue()[self.condition].message.format_map(self.parameters))
 
     @property
     def label(self) -> str:
         """The cause, to be written under its place in the text."""
-        return catalogue()[self.condition].label.format_map(self.parameters)
+        return masked(catalogue()[self.condition].label.format_map(self.parameters))
 
     @property
     def hint(self) -> str:
         """One thing to type."""
-        return catalogue()[self.condition].hint.format_map(self.parameters)
+        return masked(catalogue()[self.condition].hint.format_map(self.parameters))
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The parameters, with no secret in them."""
+        return {name: masked(value) for name, value in self.parameters.items()}
 
     def render(self) -> str:
         """The refusal as people read it, with the line of the script it speaks of."""
@@ -96,7 +103,7 @@ class Refusal:
 
     def travelling(self) -> str:
         """The refusal as the message of an error that is raised in another process: text, and a line of data."""
-        data = {"condition": self.condition, "parameters": dict(self.parameters)}
+        data = {"condition": self.condition, "parameters": self.shown}
         return f"{self.render()}\n{TRAVELS}{json.dumps(data)}"
 
     def as_json(self) -> dict[str, object]:
@@ -108,7 +115,7 @@ class Refusal:
             "message": self.message,
             "label": self.label,
             "hint": self.hint,
-            "parameters": dict(self.parameters),
+            "parameters": self.shown,
             "place": place and {"file": place.name, "line": place.line, "column": place.column},
         }
 
@@ -133,7 +140,7 @@ class WatersmeetError(Exception):
 
     def getMessageParameters(self) -> dict[str, str]:  # noqa: N802 - the names of Spark's own errors
         """The parameters of the first refusal."""
-        return dict(self.refusals[0].parameters)
+        return self.refusals[0].shown
 
 
 class TravellingError(Exception):
@@ -195,7 +202,7 @@ def catalogue() -> Mapping[str, Condition]:
 
 
 def _excerpt(place: Place, label: str) -> list[str]:
-    line = place.text.split("\n")[place.line - 1]
+    line = masked_line(place.text.split("\n")[place.line - 1])
     number = str(place.line)
     gutter = " " * (len(number) + 2)
     width = max(1, min(place.end - place.start, len(line) - place.column + 1))

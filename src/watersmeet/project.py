@@ -8,7 +8,7 @@ one script, in the order of their names, so what one file declares another may u
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +17,7 @@ import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
+from watersmeet.secrets import missing, resolved, rooted
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -92,6 +93,18 @@ class Project:
         """The text of all files, one after the other."""
         return "".join(file.text for file in self.files)
 
+    @property
+    def rooted_settings(self) -> dict[str, str]:
+        """What ``configuration`` says to Spark; references to files start at the project."""
+        return {name: rooted(value, self.root.absolute()) for name, value in self.configuration.items()}
+
+    def check_settings(self) -> None:
+        """Refuse settings that refer to what is not there."""
+        found = [(name, reason) for name, value in self.rooted_settings.items() for reason in missing(value)]
+        if found:
+            told = ({"name": f"The setting {name} in {SPEC_NAME}", "reason": reason} for name, reason in found)
+            raise WatersmeetError(Refusal("MISSING_REFERENCE", parameters) for parameters in told)
+
     def relocate(self, error: WatersmeetError) -> WatersmeetError:
         """The same refusals, each with its place in the file that the user wrote."""
         return WatersmeetError(replace(refusal, place=self.in_file(refusal.place)) for refusal in error.refusals)
@@ -130,11 +143,17 @@ def open_project(path: Path) -> Project:
 
 def resolve_paths(script: Script, root: Path) -> Script:
     """The script with the ``path`` options of its sources and sinks made absolute, starting at ``root``."""
-    return replace(
-        script,
-        sources=tuple(replace(source, options=_resolved(source.options, root)) for source in script.sources),
-        sinks=tuple(replace(sink, options=_resolved(sink.options, root)) for sink in script.sinks),
-    )
+    return _with_options(script, lambda options: _resolved(options, root))
+
+
+def root_references(script: Script, root: Path) -> Script:
+    """The script with references to files that start at ``root``."""
+    return _with_options(script, lambda options: {name: rooted(value, root) for name, value in options.items()})
+
+
+def _with_options(script: Script, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Script:
+    sources = tuple(replace(source, options=change(source.options)) for source in script.sources)
+    return replace(script, sources=sources, sinks=tuple(replace(s, options=change(s.options)) for s in script.sinks))
 
 
 def absolute_path(path: str, root: Path) -> str:
@@ -147,7 +166,12 @@ def absolute_path(path: str, root: Path) -> str:
 
 
 def _resolved(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
-    return {name: absolute_path(value, root) if name.lower() == "path" else value for name, value in options.items()}
+    def in_project(name: str, value: str) -> str:
+        if name.lower() != "path" or any(missing(value)):
+            return value
+        return absolute_path(resolved({name: value})[name], root)
+
+    return {name: in_project(name, value) for name, value in options.items()}
 
 
 def _from_folder(folder: Path) -> Project:

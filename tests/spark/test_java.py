@@ -6,8 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.session import java
@@ -92,3 +96,20 @@ def test_spark_runs_on_the_bundled_java(tmp_path: Path) -> None:
     assert said.stdout.split() == ["45"], said.stderr
     assert said.stderr == ""
     assert list((tmp_path / "cache" / "watersmeet").glob("java-*/bin/java"))
+
+
+@pytest.mark.spark
+def test_no_setting_stands_on_the_command_line_of_the_jvm(spark: SparkSession) -> None:
+    found = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if is_mine(path)]
+    [arguments] = [text.replace(b"\0", b" ").decode() for text in found if b"SparkSubmit" in text]
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "50000"
+    assert "maxRecordsPerBatch" not in arguments
+    assert "--conf" not in arguments
+
+
+def is_mine(path: Path) -> bool:
+    """Whether a process was started by this one."""
+    try:
+        return int((path.parent / "stat").read_text().rpartition(")")[2].split()[1]) == os.getpid()
+    except OSError:
+        return False

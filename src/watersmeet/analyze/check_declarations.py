@@ -8,10 +8,11 @@ from dataclasses import replace
 from watersmeet.analyze.event_time import example_lag, family_of, fits, wrong_unit
 from watersmeet.analyze.watermarks import check_heartbeats
 from watersmeet.catalog import Sink, Source, Span, Watermark
-from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import check_source
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.words import amount_in_words
+from watersmeet.secrets import missing
 
 
 def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:
@@ -23,6 +24,18 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
         *(refusal for source in (*script.sources, *sources.values()) for refusal in _check_source(script, source)),
         *(refusal for sink in script.sinks for refusal in _check_fields(script, sink)),
     )
+
+
+def check_references(script: Script) -> None:
+    """Refuse options that refer to what is not there: no part of the analysis, which needs none of it."""
+    found = [
+        Refusal("MISSING_REFERENCE", {"name": f"The option {n} of {o.name}", "reason": reason}, script.place(o.span))
+        for o in (*script.sources, *script.sinks)
+        for n, value in o.options.items()
+        for reason in missing(value)
+    ]
+    if found:
+        raise WatersmeetError(found)
 
 
 def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ...]) -> Iterator[Refusal]:

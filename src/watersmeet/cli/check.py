@@ -8,13 +8,14 @@ from pathlib import Path
 import typer
 
 from watersmeet.cli.failure import Format
-from watersmeet.cli.script import Opened, open_script
+from watersmeet.cli.script import Opened, check_outside, open_script
 from watersmeet.errors import Place
 
 
 def check_project(path: Path, format: Format) -> None:
     """Print that all queries may run, with what their author should know."""
     opened = open_script(path)
+    check_outside(opened)
     warnings = _warnings(opened)
     if format is Format.json:
         typer.echo(

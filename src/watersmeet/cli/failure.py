@@ -11,6 +11,7 @@ from enum import StrEnum
 import typer
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.secrets import masked
 
 UNREADABLE = frozenset({"FILE_NOT_FOUND", "WRONG_PROJECT", "WRONG_CASE", "FOLDER_NOT_EMPTY"})
 """What is wrong before there is a query: exit code 2, as for a wrong option."""
@@ -58,5 +59,5 @@ def exit_code(error: WatersmeetError) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = masked(str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

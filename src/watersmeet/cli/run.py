@@ -14,11 +14,12 @@ import typer
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.progress import Board
-from watersmeet.cli.script import Opened, open_script
+from watersmeet.cli.script import Opened, check_outside, open_script
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
 from watersmeet.project import Project, absolute_path
+from watersmeet.secrets import resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +54,7 @@ class Cluster:
         """A session with the settings of the project and, before them, those of the command line."""
         from watersmeet.spark.session import session
 
-        conf = {**project.configuration, **self.conf}
+        conf = resolved({**project.rooted_settings, **self.conf})
         spark = session(self.master, self.remote, conf, self.packages, log=storage / "spark.log")
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)
@@ -82,6 +83,7 @@ def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format, 
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
+    check_outside(opened)
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
     board, metrics = Board(format), Metrics()

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from watersmeet.analyze.check_declarations import check_references
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
-from watersmeet.project import Project, open_project, resolve_paths
+from watersmeet.project import Project, open_project, resolve_paths, root_references
 from watersmeet.queries import analyze, read_script
 
 PLAN = ".substrait"
@@ -32,6 +33,7 @@ Paths = Literal["written", "absolute"]
 def open_script(path: Path, paths: Paths = "written") -> Opened:
     """Read and analyze all queries of a project; refuses with places in the files that the user wrote."""
     project, script = read_project(path)
+    script = root_references(script, project.root.absolute())
     script = resolve_paths(script, project.root) if paths == "absolute" else script
     try:
         queries = analyze(script)
@@ -40,6 +42,15 @@ def open_script(path: Path, paths: Paths = "written") -> Opened:
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return Opened(project, script, queries)
+
+
+def check_outside(opened: Opened) -> None:
+    """Refuse what refers to variables and files that are not there."""
+    opened.project.check_settings()
+    try:
+        check_references(opened.script)
+    except WatersmeetError as error:
+        raise opened.project.relocate(error) from error
 
 
 def read_project(path: Path) -> tuple[Project, Script]:

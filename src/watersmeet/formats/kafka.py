@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
+from watersmeet.secrets import resolved
 
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
@@ -28,7 +29,8 @@ class Kafka(SourceFormat):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are named."""
-        return tuple(name.strip() for name in self.source.said.get("subscribe", "").split(",") if name.strip())
+        told = resolved({"subscribe": self.source.said.get("subscribe", "")})["subscribe"]
+        return tuple(name.strip() for name in told.split(",") if name.strip())
 
 
 class KafkaSink(SinkFormat):

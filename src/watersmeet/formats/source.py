@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.malformed import MALFORMED
+from watersmeet.secrets import is_secret, masked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,6 @@ _BEGINNING = frozenset({
     "startingversion", "user", "driver", MALFORMED,
 })  # fmt: skip
 """Options of who reads, of where a query begins that has no checkpoint yet, and of what is none of its rows."""
-_SECRET = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
 
 
 def local_path(path: str) -> str:
@@ -68,7 +67,7 @@ class SourceFormat:
 
     def decides(self, option: str) -> bool:
         """Whether an option, in small letters, decides about its rows; others say how fast they come, or to whom."""
-        return option not in _RATES and option not in _BEGINNING and _SECRET.search(option) is None
+        return option not in _RATES and option not in _BEGINNING and not is_secret(option)
 
     @property
     def row_options(self) -> dict[str, str]:
@@ -77,7 +76,7 @@ class SourceFormat:
         >>> SourceFormat(Source("orders", (), options={"Path": "file:/in/", "maxFilesPerTrigger": "1"})).row_options
         {'path': '/in'}
         """
-        found = {name: value for name, value in self.source.said.items() if self.decides(name)}
+        found = {name: masked(value) for name, value in self.source.said.items() if self.decides(name)}
         path = {"path": local_path(found["path"]).rstrip("/")} if "path" in found else {}
         return {**found, **path}
 

@@ -10,6 +10,7 @@ from typing import Literal, Self
 from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
 from watersmeet.plan.expressions import Expr
+from watersmeet.secrets import resolved
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.
@@ -297,6 +298,11 @@ class Script:
     queries: tuple[Query, ...] = ()
     heartbeats: tuple[tuple[str, Expr], ...] = ()
     views: tuple[View, ...] = ()
+
+    def resolved(self) -> Script:
+        """The script with what the options of its sources and sinks refer to, as Spark is to have them."""
+        sources = tuple(replace(source, options=resolved(source.options)) for source in self.sources)
+        return replace(self, sources=sources, sinks=tuple(replace(s, options=resolved(s.options)) for s in self.sinks))
 
     def place(self, span: Span) -> Place | None:
         """The span as a place that an error can show; None for what no text says."""

@@ -7,6 +7,7 @@ from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Values
+from watersmeet.secrets import know
 
 _OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
 
@@ -38,6 +39,7 @@ def read_options(cursor: Cursor) -> dict[str, str]:
             parameters = {"name": key, "before": f"`{options[key]}`", "hint": "give every option once."}
             cursor.refusals.append(Refusal("DUPLICATE_NAME", parameters, cursor.place(first, cursor.previous)))
         options[key] = _read_value(cursor)
+        know(key, options[key])
 
     cursor.several(read_option, on_lines=True)
     if not cursor.at(")"):

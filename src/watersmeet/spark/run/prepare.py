@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from watersmeet.analyze.check_declarations import check_references
 from watersmeet.analyze.check_tables import not_looked_up, with_static_sources
 from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
@@ -114,6 +115,8 @@ def prepare(
     with _collecting(refusals):
         analyzed = analyzed or analyze(script)
     with _collecting(refusals):
+        check_references(script)
+        script = script.resolved()
         inputs = _inputs(script, spark, storage)
         found: list[Prepared] = []
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):

@@ -20,6 +20,7 @@ from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.secrets import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
 from watersmeet.spark.private.told import is_waiting_for_rows
@@ -112,8 +113,12 @@ def _set(script: Script, spark: SparkSession) -> None:
     for setting in script.settings:
         if not setting.name.startswith("spark."):
             continue
+        for reason in missing(setting.value):
+            raise refuse(
+                "MISSING_REFERENCE", script.place(setting.span), name=f"The setting {setting.name}", reason=reason
+            )
         try:
-            spark.conf.set(setting.name, setting.value)
+            spark.conf.set(setting.name, resolved({setting.name: setting.value})[setting.name])
         except PySparkException as error:
             hint = f"give it when the session starts: `--conf {setting.name}={setting.value}`."
             place = script.place(setting.span)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
+from watersmeet.spark.private.launch import launch
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
 from watersmeet.spark.session.java import prepare_java
@@ -68,7 +69,10 @@ def session(
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
     chosen = master or given.get("spark.master", "local[*]")
     _prepare_environment(chosen, log)
-    return _started(SparkSession.builder.master(chosen), settings(chosen, given, log), log)
+    made = settings(chosen, given, log)
+    with _standard_error_to(log):
+        launch({"spark.master": chosen, **made})
+    return _started(SparkSession.builder.master(chosen), made, log)
 
 
 def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> dict[str, str]:

@@ -1,0 +1,87 @@
+"""References to what a text does not hold, and masks over what nobody may see."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from watersmeet import secrets
+from watersmeet.cli.app import app
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.queries import read_script
+
+SCRIPT = """
+CREATE STREAM a (id INT, t BIGINT, WATERMARK FOR t AS t) USING kafka
+  OPTIONS (subscribe '${env:TOPIC}', kafka.bootstrap.servers 'b:9092', kafka.sasl.jaas.config '${file:keys/jaas}');
+CREATE SINK s USING postgres OPTIONS (table 't', host 'db', password '${env:WM_PASSWORD}');
+INSERT INTO s SELECT STREAM a.id FROM a;
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql" / "q.sql").write_text(SCRIPT)
+    (tmp_path / "watersmeet.yml").write_text("name: x\nconfiguration:\n  spark.hadoop.fs.s3a.secret.key: ${env:S3}\n")
+    return tmp_path
+
+
+def test_check_names_every_reference_that_leads_nowhere(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CliRunner().invoke(app, ["check", str(project), "--format", "json"])
+    assert found.exit_code == 1
+    assert "The setting spark.hadoop.fs.s3a.secret.key in watersmeet.yml" in found.stdout
+    monkeypatch.setenv("S3", "key")
+    found = CliRunner().invoke(app, ["check", str(project), "--format", "json"])
+    reasons = [refusal["parameters"] for refusal in json.loads(found.stdout)["refusals"]]
+    assert [(one["name"], one["reason"]) for one in reasons] == [
+        ("The option subscribe of a", "the environment variable TOPIC is not set"),
+        ("The option kafka.sasl.jaas.config of a", f"the file {project}/keys/jaas cannot be read (FileNotFoundError)"),
+        ("The option password of s", "the environment variable WM_PASSWORD is not set"),
+    ]
+    # What is explained has the reference alone, and needs nothing of what it stands for.
+    assert CliRunner().invoke(app, ["explain", str(project)]).exit_code == 0
+    (project / "keys").mkdir()
+    (project / "keys" / "jaas").write_text("login secretive;\n")
+    monkeypatch.setenv("TOPIC", "orders")
+    monkeypatch.setenv("WM_PASSWORD", "hunter2")
+    assert CliRunner().invoke(app, ["check", str(project)]).exit_code == 0
+
+
+def test_a_script_is_resolved_late_and_its_secrets_are_masked(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPIC", "orders")
+    monkeypatch.setenv("WM_PASSWORD", "hunter2-env")
+    (project / "jaas").write_text("login secretive;\n")
+    script = read_script(SCRIPT.replace("keys/jaas", str(project / "jaas")))
+    opened = script.resolved()
+    assert opened.sources[0].said["subscribe"] == "orders"
+    assert opened.sources[0].said["kafka.sasl.jaas.config"] == "login secretive;"
+    assert opened.sinks[0].said["password"] == "hunter2-env"
+    told = Refusal("QUERY_FAILED", {"reason": "orders refused hunter2-env and login secretive;", "hint": ""})
+    assert told.message == "The query stopped: orders refused *** and ***"
+    assert "hunter2" not in json.dumps(told.as_json()) + told.travelling() + str(WatersmeetError([told]))
+    assert "${env:WM_PASSWORD}" in repr(script.sinks[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE SINK s USING postgres OPTIONS (table 't', password 'hunter3' dbname);",
+        "CREATE SINK s USING postgres OPTIONS (\"password\" = 'hunter3', \"password\" = 'hunter3');",
+        "CREATE SINK s USING postgres OPTIONS (url 'postgresql://me:hunter3@db/x', url 'y');",
+        "CREATE SINK s USING postgres OPTIONS (url 'jdbc:postgresql://db/x?user=me&password=hunter3', url 'y');",
+    ],
+)
+def test_no_refusal_quotes_a_password(text: str) -> None:
+    with pytest.raises(WatersmeetError) as raised:
+        read_script(text)
+    shown = str(raised.value) + json.dumps([refusal.as_json() for refusal in raised.value.refusals])
+    assert "hunter3" not in shown
+    assert "***" in shown
+
+
+def test_the_caret_stays_where_it_was() -> None:
+    line = "OPTIONS (password 'hunter2', x)"
+    assert len(secrets.masked_line(line)) == len(line)
