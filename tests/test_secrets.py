@@ -35,7 +35,9 @@ def test_check_names_every_reference_that_leads_nowhere(project: Path, monkeypat
     assert "The setting spark.hadoop.fs.s3a.secret.key in watersmeet.yml" in found.stdout
     monkeypatch.setenv("S3", "key")
     found = CliRunner().invoke(app, ["check", str(project), "--format", "json"])
-    reasons = [refusal["parameters"] for refusal in json.loads(found.stdout)["refusals"]]
+    refusals = json.loads(found.stdout)["refusals"]
+    assert {refusal["condition"] for refusal in refusals} == {"MISSING_REFERENCE"}
+    reasons = [refusal["parameters"] for refusal in refusals]
     assert [(one["name"], one["reason"]) for one in reasons] == [
         ("The option subscribe of a", "the environment variable TOPIC is not set"),
         ("The option kafka.sasl.jaas.config of a", f"the file {project}/keys/jaas cannot be read (FileNotFoundError)"),
