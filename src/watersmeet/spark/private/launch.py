@@ -1,8 +1,9 @@
 """Starts the JVM of a session with its settings in a file that only we can read.
 
-PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. Private:
-``SparkContext._gateway`` and ``SparkContext._ensure_initialized``, seen in PySpark 4.0 to 4.3; where they are missing,
-PySpark starts the JVM when it makes the session, as it does by itself.
+PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts the
+JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one.
+
+Seen in: 4.3.0. Missing: PySpark starts the JVM when it makes the session, as it does by itself.
 """
 
 from __future__ import annotations
