@@ -16,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from watersmeet.secrets import masked, masked_line
+from watersmeet.references import masked, masked_line
 
 TRAVELS = "watersmeet refusal: "
 """How the line begins in which a refusal crosses from one process to another, as JSON."""

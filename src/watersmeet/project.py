@@ -17,7 +17,7 @@ import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
-from watersmeet.secrets import missing, resolved, rooted
+from watersmeet.references import missing, resolved, rooted
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

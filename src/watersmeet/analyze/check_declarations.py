@@ -12,7 +12,7 @@ from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import check_source
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.words import amount_in_words
-from watersmeet.secrets import missing
+from watersmeet.references import missing
 
 
 def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[Refusal, ...]:

@@ -11,7 +11,7 @@ from enum import StrEnum
 import typer
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.secrets import masked
+from watersmeet.references import masked
 
 UNREADABLE = frozenset({"FILE_NOT_FOUND", "WRONG_PROJECT", "WRONG_CASE", "FOLDER_NOT_EMPTY"})
 """What is wrong before there is a query: exit code 2, as for a wrong option."""

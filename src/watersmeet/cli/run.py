@@ -19,7 +19,7 @@ from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
 from watersmeet.project import Project, absolute_path
-from watersmeet.secrets import resolved
+from watersmeet.references import resolved
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

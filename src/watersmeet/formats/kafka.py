@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
-from watersmeet.secrets import resolved
+from watersmeet.references import resolved
 
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.malformed import MALFORMED
-from watersmeet.secrets import is_secret, masked
+from watersmeet.references import is_secret, masked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import Literal, Self
 from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
 from watersmeet.plan.expressions import Expr
-from watersmeet.secrets import resolved
+from watersmeet.references import resolved
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Which side is preserved: ``left`` pads the left row that dies alone, ``full`` both.

@@ -7,7 +7,7 @@ from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Values
-from watersmeet.secrets import know
+from watersmeet.references import know
 
 _OPTIONS_HINT = "write `OPTIONS (path '/data', 'a.b' 'value')`."
 

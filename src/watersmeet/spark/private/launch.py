@@ -1,7 +1,7 @@
 """Starts the JVM of a session with its settings in a file that only we can read.
 
-PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts the
-JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one.
+PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts
+the JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one.
 
 Seen in: 4.3.0. Missing: PySpark starts the JVM when it makes the session, as it does by itself.
 """

@@ -20,7 +20,7 @@ from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
-from watersmeet.secrets import missing, resolved
+from watersmeet.references import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
 from watersmeet.spark.private.told import is_waiting_for_rows

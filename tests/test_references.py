@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from watersmeet import secrets
+from watersmeet import references
 from watersmeet.cli.app import app
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
@@ -86,4 +86,4 @@ def test_no_refusal_quotes_a_password(text: str) -> None:
 
 def test_the_caret_stays_where_it_was() -> None:
     line = "OPTIONS (password 'hunter2', x)"
-    assert len(secrets.masked_line(line)) == len(line)
+    assert len(references.masked_line(line)) == len(line)
