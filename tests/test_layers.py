@@ -142,3 +142,9 @@ def test_private_spark_is_in_one_room() -> None:
     using = {str(path.relative_to(PACKAGE)): private_spark(path) for path in PACKAGE.rglob("*.py")}
     elsewhere = {name: used for name, used in using.items() if used and not (PACKAGE / name).is_relative_to(room)}
     assert elsewhere == {}
+
+
+def test_no_module_hides_one_of_pythons_own() -> None:
+    # Workers may have this folder itself on their path.
+    names = {path.stem for path in PACKAGE.iterdir()}
+    assert names.isdisjoint(sys.stdlib_module_names)
