@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+import watersmeet as ws
 from watersmeet.observe.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
@@ -145,3 +146,20 @@ def test_a_source_that_brings_its_own_columns(spark: SparkSession, tmp_path: Pat
     reported = run(spark, tmp_path, text, "available_now")
     assert reported and reported[0].matched == 5
     assert sorted(tuple(row) for row in spark.table("pairs").collect())[:5] == [(n, n) for n in range(5)]
+
+
+def test_hundreds_of_conditions_and_thousands_of_values_run(spark: SparkSession) -> None:
+    """Across the sides, over one side, and behind the join, in one query."""
+    left = spark.createDataFrame([(1, 0, "x"), (2, 7, "y"), (3, 8, "z")], "id INT, v INT, s STRING")
+    right = spark.createDataFrame([(1, 400), (2, 7), (3, 400)], "id INT, w INT")
+    times = "TIMESTAMP '2024-01-01 12:00:00' AS t"
+    across = " AND ".join(["w <> v"] * 500)
+    behind = " OR ".join(f"coalesce(w, -1) = {n}" for n in range(-1, 499))
+    values = ", ".join(f"'{n}'" for n in range(5_000))
+    result = ws.sql(
+        f"SELECT v, w FROM a LEFT JOIN b WITHIN 5s ON a.id = b.id AND {across} AND s NOT IN ({values}, 'z') "
+        f"WHERE ({behind}) AND v IN ({', '.join(map(str, range(5_000)))})",
+        a=left.selectExpr("*", times),
+        b=right.selectExpr("*", times),
+    )
+    assert sorted(map(tuple, result.collect()), key=str) == [(0, 400), (7, None), (8, None)]

@@ -103,6 +103,17 @@ def is_same(type: str, other: str) -> bool:
     return "".join(type.upper().split()) == "".join(other.upper().split())
 
 
+def is_list(op: str, tests: tuple[Expr, ...], sources: Mapping[str, Source]) -> bool:
+    """Whether tests that are joined by OR are what IN is in Spark: equalities of one value with constants of its kind.
+
+    IN compares all of them in one type, an equality in that of its two sides, so the type of the value must be known.
+    """
+    if op != "or" or any(t.op != "=" or t.args[1].op != "literal" or t.args[0] != tests[0].args[0] for t in tests):
+        return False
+    kinds, type_ = {type(test.args[1].value) for test in tests}, type_of(tests[0].args[0], sources)
+    return type_ is not None and (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
+
+
 def takes(type: str, value: Expr) -> bool:
     """True if a column of that type can show a constant; what only Spark can evaluate is taken for granted.
 

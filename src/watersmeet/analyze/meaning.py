@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from watersmeet.analyze.column_types import is_list
 from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.scope import KEY, Miss, Scope, Shown, coalesced, splice
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import LISTED, Expr, Reference
 from watersmeet.plan.nodes import LEFT_ONLY, AskedJoin, Relation, Script
 from watersmeet.plan.words import kind_in_words
 
 
 def resolved(expr: Expr, scope: Scope) -> Expr:
     """The expression with every reference filled in that has a meaning."""
+    if not expr.refs and not expr.args:
+        return expr
     args = tuple(resolved(arg, scope) for arg in expr.args)
     if not expr.refs:
-        return replace(expr, args=args)
+        return replace(expr, args=args, value=LISTED if is_list(expr.op, args, scope.sources) else expr.value)
     found = [(ref, _meaning(expr, ref, scope)) for ref in expr.refs]
     op = found[0][1].op if expr.op == "column" else expr.op
     return replace(splice(expr, found), op=op)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from watersmeet.analyze.column_types import fields_inside
 from watersmeet.catalog import Field, Source
@@ -94,11 +95,18 @@ class Scope:
         own = tuple(shown for shown in found if shown is not None)
         return own or tuple(shown for shown in self.further if shown.name == name.lower())
 
-    def find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
-        """What a name means. None: nothing is known, because a source is unknown and refused as such.
+    @cached_property
+    def _found(self) -> dict[tuple[str, ...], Expr | Miss | None]:
+        return {}
 
-        An alias goes before a column with fields, as in Spark.
-        """
+    def find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
+        """What a name means. None: nothing is known, because a source is unknown and refused as such."""
+        if parts not in self._found:
+            self._found[parts] = self._find(parts)
+        return self._found[parts]
+
+    def _find(self, parts: tuple[str, ...]) -> Expr | Miss | None:
+        """An alias goes before a column with fields, as in Spark."""
         first, *rest = parts
         alias = self.alias(first) if rest else None
         if alias is not None:

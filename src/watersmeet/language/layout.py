@@ -7,7 +7,8 @@ they stood behind or before.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -125,7 +126,7 @@ def format_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] 
     written = _Written()
     for first, end in layout.statements:
         lines = _Lines(source, tuple(i for i in range(first, end) if i not in layout.needless)).broken()
-        rendered = [line for start in lines.starts_in_order for line in lines.render(start)]
+        rendered = [line for start in lines.order for line in lines.render(start)]
         rendered[-1] = _Line(rendered[-1].text + ";", rendered[-1].comments)
         _write_statement(written, source.gaps[first], rendered)
     _write_statement(written, source.gaps[len(tokens) - 1], [])
@@ -188,17 +189,14 @@ class _Lines:
     source: _Source
     tokens: tuple[int, ...]
     starts: dict[int, int] = field(default_factory=dict[int, int])
+    order: list[int] = field(default_factory=list[int])
     opened: set[int] = field(default_factory=set[int])
     closings: dict[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def starts_in_order(self) -> list[int]:
-        return sorted(self.starts)
 
     def broken(self) -> _Lines:
         """These lines, broken until they fit or cannot be broken further."""
         layout, known = self.source.layout, set(self.tokens)
-        self.starts = {self.tokens[0]: 0} | dict.fromkeys(layout.lines & known, 0)
+        self._begin((self.tokens[0], *(layout.lines & known)), 0)
         for opening in sorted(layout.blocks.keys() & known):
             self._open(opening, layout.blocks[opening], (opening + 1,))
         start: int | None = self.tokens[0]
@@ -224,7 +222,8 @@ class _Lines:
         return list(self.tokens[bisect_left(self.tokens, start) : bisect_left(self.tokens, end)])
 
     def _following(self, start: int) -> int | None:
-        return min((i for i in self.starts if i > start), default=None)
+        place = bisect_right(self.order, start)
+        return self.order[place] if place < len(self.order) else None
 
     def _text(self, start: int) -> str:
         text = self._indent(start) + self.source.word(start)
@@ -244,7 +243,11 @@ class _Lines:
     def _open(self, opening: int, closing: int, entries: tuple[int, ...]) -> None:
         self.opened.add(opening)
         self.closings[closing] = opening
-        self.starts |= dict.fromkeys((*entries, closing), 0)
+        self._begin((*entries, closing), 0)
+
+    def _begin(self, tokens: Iterable[int], indent: int) -> None:
+        self.starts |= dict.fromkeys(tokens, indent)
+        self.order = sorted(self.starts)
 
     def _break(self, start: int) -> bool:
         """Break a line that does not fit or has a comment in it; False if it stays as it is."""
@@ -259,7 +262,7 @@ class _Lines:
             self._open(lists[0], closing, self._entries(lists[0], closing))
             return True
         breaks = self._breaks(line) or forced[:1]
-        self.starts |= dict.fromkeys(breaks, self.starts[start] + 1)
+        self._begin(breaks, self.starts[start] + 1)
         return bool(breaks)
 
     def _entries(self, opening: int, closing: int) -> tuple[int, ...]:

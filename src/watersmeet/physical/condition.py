@@ -17,6 +17,9 @@ from watersmeet.physical.nodes import Computed
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, Op
 
+Wrapped = tuple[Expr, str]
+"""An expression over one side and the template that wraps it."""
+
 LOGIC = frozenset({"and", "or", "not", "is_null", "negate"})
 
 
@@ -39,6 +42,7 @@ class Operands:
     types: Types
     columns: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     computed: tuple[list[Computed], list[Computed]] = field(default_factory=lambda: ([], []))
+    names: tuple[dict[Wrapped, str], dict[Wrapped, str]] = field(default_factory=lambda: ({}, {}))
 
     def condition(self, expr: Expr) -> Condition | None:
         """The expression as a condition; None if something across the sides is beyond the kernel."""
@@ -60,11 +64,9 @@ class Operands:
             if name not in self.columns[port]:
                 self.columns[port].append(name)
             return Column(name)
-        for known in self.computed[port]:
-            if (known.expr, known.template) == (expr, template):
-                return Column(known.name)
-        name = f"#{'lr'[port]}{len(self.computed[port])}"
-        self.computed[port].append(Computed(name, expr, template))
+        name = self.names[port].setdefault((expr, template), f"#{'lr'[port]}{len(self.computed[port])}")
+        if len(self.names[port]) > len(self.computed[port]):
+            self.computed[port].append(Computed(name, expr, template))
         return Column(name)
 
     def _comparison(self, expr: Expr) -> Condition | None:
@@ -96,10 +98,10 @@ def _constant(expr: Expr) -> Constant:
 
 
 def _folded(op: Op, args: list[Condition | None]) -> Condition | None:
-    """The operator over its arguments, two at a time; None if one of them is missing."""
+    """The operator over its arguments, of arithmetic two at a time; None if one of them is missing."""
     known, operator = [arg for arg in args if arg is not None], cast("Operator", op)
     if len(known) < len(args):
         return None
-    if len(known) == 1:
-        return Apply(operator, (known[0],))
+    if len(known) == 1 or op in ("and", "or"):
+        return Apply(operator, tuple(known))
     return reduce(lambda one, other: Apply(operator, (one, other)), known)

@@ -32,7 +32,7 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.plan.expressions import Expr, quote
+from watersmeet.plan.expressions import LISTED, Expr, quote
 from watersmeet.schema import Type, parse_type
 
 Data = Mapping[str, Any]
@@ -245,13 +245,19 @@ def _sql(expr: Expr, columns: Mapping[str, str]) -> str:
     """An expression over canonical names: a column is its name, everything else SQL whose layout does not matter."""
     if expr.op == "column" and not expr.refs[0].path:
         return columns.get(expr.refs[0].column, expr.refs[0].column)
-    return _laid_out(expr.sql(lambda ref: quote(columns.get(ref.column, ref.column))))
+    return _laid_out(_unlisted(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column))))
 
 
 def _templated(expr: Expr, template: str, columns: Mapping[str, str]) -> str:
     if template == "{}":
         return _sql(expr, columns)
-    return _laid_out(template.format(expr.sql(lambda ref: quote(columns.get(ref.column, ref.column)))))
+    return _laid_out(template.format(_unlisted(expr).sql(lambda ref: quote(columns.get(ref.column, ref.column)))))
+
+
+def _unlisted(expr: Expr) -> Expr:
+    """The expression with its lists as equalities: how Spark is told of them says nothing about a state."""
+    value = None if expr.value == LISTED and expr.op == "or" else expr.value
+    return replace(expr, args=tuple(_unlisted(arg) for arg in expr.args), value=value)
 
 
 def _laid_out(sql: str) -> str:

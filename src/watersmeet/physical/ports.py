@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.condition import Apply, Condition, columns_of
@@ -82,7 +81,7 @@ class On:
         more = [*further(operands)]
         parts = [(part, operands.condition(part)) for part in join.residual]
         known = [*more, *(condition for _, condition in parts if condition is not None)]
-        condition = reduce(lambda one, other: Apply("and", (one, other)), known) if known else None
+        condition = Apply("and", tuple(known)) if len(known) > 1 else next(iter(known), None)
         return On(join, operands, keys, condition, tuple(part for part, condition in parts if condition is None))
 
     def shown(self, given: PortInput) -> tuple[str, ...]:

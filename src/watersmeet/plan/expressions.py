@@ -22,7 +22,8 @@ Op = Literal[
     "cast", "call", "aggregate", "other",
 ]  # fmt: skip
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
-comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets, or as one of these. An
+comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets, or as one of these, and
+resolving makes that of an OR `LISTED` where it may be written as IN. An
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
 ``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
 the rest. Every other function is ``other``."""
@@ -39,6 +40,9 @@ function."""
 
 CLOSED = "closed"
 """The value of an AND or OR whose parts the text itself holds together, so that there is one way to read it."""
+
+LISTED = "listed"
+"""The value of an OR of equalities that Spark's IN means the same as: of one value, with constants of its own type."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -117,6 +121,10 @@ class Expr:
             case "call" | "aggregate":
                 inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
                 return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
+            case "or" if self.value == LISTED:
+                # Spark takes minutes for thousands of equalities, and a moment for a list of as many values.
+                members = ", ".join(arg.args[1].sql(name) for arg in self.args)
+                return f"({self.args[0].args[0].sql(name)} IN ({members}))"
             case _:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
 

@@ -69,8 +69,14 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
             return columns(name)
         case Constant(value):
             return pa.repeat(pa.scalar(value), rows)
-        case Apply("and" | "or" as operator, (first, *rest)) if any(_can_fail(part) for part in rest):
-            return _guarded(operator, first, tuple(rest), columns, rows)
+        case Apply("and" | "or" as operator, (first, *rest)):
+            value = evaluate(first, columns, rows)
+            for part in rest:
+                if _can_fail(part):
+                    value = _guarded(operator, value, part, columns, rows)
+                else:
+                    value = _apply(operator, [value, evaluate(part, columns, rows)])
+            return value
         case Apply(operator, args):
             values = [evaluate(arg, columns, rows) for arg in args]
             return _apply(operator, values)
@@ -114,16 +120,15 @@ def _can_fail(condition: Condition) -> bool:
 
 
 def _guarded(
-    operator: Literal["and", "or"], first: Condition, rest: tuple[Condition, ...], columns: Columns, rows: int
+    operator: Literal["and", "or"], before: pa.Array, part: Condition, columns: Columns, rows: int
 ) -> pa.Array:
-    """AND or OR that asks the rest only where the first part does not decide: it may guard a division by zero."""
+    """AND or OR that asks a part only where those before it do not decide: they may guard a division by zero."""
     decisive = operator == "or"
-    left = _truth(evaluate(first, columns, rows))
+    left = _truth(before)
     open_ = pc.fill_null(pc.not_equal(left, decisive), True)
     positions = pa.array(np.flatnonzero(open_.to_numpy(zero_copy_only=False)))
-    second = rest[0] if len(rest) == 1 else Apply(operator, rest)
-    part = _truth(evaluate(second, lambda name: columns(name).take(positions), len(positions)))
-    right = pc.replace_with_mask(pa.repeat(pa.scalar(decisive), rows), open_, part)
+    asked = _truth(evaluate(part, lambda name: columns(name).take(positions), len(positions)))
+    right = pc.replace_with_mask(pa.repeat(pa.scalar(decisive), rows), open_, asked)
     return _apply(operator, [left, right])
 
 

@@ -118,15 +118,17 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
         cursor.next()
         raise cursor.unsupported("A subquery", SUBQUERY_HINT)
     cursor.expect("(", "write `x IN (1, 2, 3)`.")
-    members = cursor.several(lambda cursor: _bracketed(read_or(cursor)))
+    members = cursor.several(_read_member)
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)
     return tests[0] if len(tests) == 1 else Expr("or", tests, value=CLOSED, span=span)
 
 
-def _bracketed(member: Expr) -> Expr:
+def _read_member(cursor: Cursor) -> Expr:
     """A member of a list as an operand of ``=``, which would tear apart a text such as ``b LIKE c``."""
+    # Most are one token, of which there may be many.
+    member = read_operand(cursor) if cursor.at_any((",", ")"), ahead=1) else read_or(cursor)
     if member.op != "other":
         return member
     refs = tuple(replace(ref, start=ref.start + 1, end=ref.end + 1) for ref in member.refs)

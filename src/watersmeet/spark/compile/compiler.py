@@ -117,8 +117,8 @@ class Compiler:
         """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
         apart = [name for name in APART if name in frame.columns]
         row = is_row(frame)
-        for part in plan.where:
-            holds = F.expr(part.sql())
+        if plan.where:
+            holds = F.expr(" AND ".join(part.sql() for part in plan.where))
             frame = frame.where(holds | ~row if apart else holds)
         outputs = [F.expr(output.expr.sql()).alias(output.name) for output in plan.outputs]
         ports = [F.when(row, port).alias(name) for name, port in port_structs(plan)]

@@ -194,7 +194,8 @@ def is_row(frame: DataFrame) -> Column:
 
 def all_true(parts: tuple[Expr, ...]) -> Column:
     """Whether all conditions are true of a row."""
-    return reduce(lambda a, b: a & b, (F.coalesce(F.expr(p.sql()), F.lit(False)) for p in parts), F.lit(True))
+    # As one text: Spark makes a balanced tree of it, where columns that are joined one by one make one as deep as long.
+    return F.expr(" AND ".join(f"coalesce({part.sql()}, false)" for part in parts) or "true")
 
 
 def changes_shown(frame: DataFrame) -> DataFrame:
