@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.analyze.table_sinks import key_columns
 from watersmeet.explanation.query import Known, render_query
 from watersmeet.families import OPERATORS
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
@@ -145,3 +146,33 @@ def test_formats_that_are_refused(refused, sink, store, query, what):
     [refusal] = refused(f"{PLAIN}{INSERTED}{keyless} INSERT INTO {sink} {query} STORE {store};")
     assert refusal.condition == "UNSUPPORTED_STATEMENT"
     assert what in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("store", "query", "key"),
+    [
+        ("string", "SELECT STREAM id, n FROM named", "CAST(named.id AS STRING)"),
+        ("string", "SELECT STREAM n FROM named", "CAST(named.id AS STRING)"),
+        ("json", "SELECT STREAM n, m FROM own GROUP BY n, m", "to_json(named_struct('n', own.n, 'm', own.m))"),
+        ("bytes", "SELECT STREAM n AS _key, m FROM own", "CAST(own.n AS BINARY)"),
+    ],
+)
+def test_the_stored_key_of_a_record_is_written_whatever_is_shown(analyzed, store, query, key):
+    found = analyzed(f"{PLAIN}{INSERTED} INSERT INTO topic {query} STORE KEY AS {store};")
+    assert [expression_in_words(output.expr) for output in found.outputs if output.name == "_key"] == [key]
+    assert key_columns(found) == ("_key",)
+
+
+@pytest.mark.parametrize(
+    ("sink", "query", "what"),
+    [
+        ("bare", "SELECT STREAM id, n FROM named STORE KEY AS string", "where rows have their own columns"),
+        ("upserts", "SELECT TABLE id, count(*) AS c FROM named GROUP BY id STORE KEY AS json", "of a table into Kafka"),
+    ],
+)
+def test_a_key_that_cannot_be_written_is_refused(refused, sink, query, what):
+    options = "'kafka.bootstrap.servers' 'y'"
+    sinks = f"CREATE SINK bare USING kafka OPTIONS (topic 'x', {options});"
+    sinks += f"CREATE SINK upserts USING kafka OPTIONS (topic 'z', {options}, changes 'upsert');"
+    [refusal] = refused(f"{PLAIN}{sinks} INSERT INTO {sink} {query};")
+    assert refusal.condition == "UNSUPPORTED_STATEMENT" and what in refusal.message

@@ -10,6 +10,7 @@ from watersmeet.analyze.result_key import result_key, stored_key
 from watersmeet.analyze.scope import Scope
 from watersmeet.catalog import Source, Span
 from watersmeet.errors import Refusal
+from watersmeet.formats import sink_format
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Relation, ResultKind, Scan, Script, Union
 from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, Output, Warned
@@ -106,7 +107,10 @@ class Draft:
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
             apart, result, self.group,
         )  # fmt: skip
-        return stored_key(replace(finished, key=result_key(finished, query.group_by)), query.store)
+        sink = self.script.sink(query.into)
+        in_records = result == "stream" and sink is not None and sink_format(sink).has_text_keys
+        keyed = replace(finished, key=result_key(finished, query.group_by))
+        return stored_key(keyed, query.store, in_records=in_records)
 
     def setting(self, name: str, default: str) -> str:
         """What the script sets a setting to; the last SET counts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
 from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.scope import KEY
@@ -11,6 +12,7 @@ from watersmeet.catalog import Field, Source, Span
 from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.formats.records import JSON, KEY_TYPES, format_of_key
+from watersmeet.formats.sink import Changes
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import AskedJoin, Lateral, Relation, Store
 from watersmeet.plan.words import word
@@ -83,21 +85,26 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
     if store.key is None:
         return
     what, hint = f"STORE KEY AS {store.key}", None
+    sink = draft.script.sink(draft.query.into)
+    format_ = sink_format(sink) if sink is not None and sink_format(sink).has_text_keys else None
     if store.key not in KEY_TYPES:
         hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
-    elif store.key in _NUMBERS and (title := _text_only(draft)):
-        what, hint = f"{what} into {title}", "write `STORE KEY AS string`: keys are written as text."
+    elif store.key in _NUMBERS and format_ is not None:
+        what, hint = f"{what} into {format_.title}", "write `STORE KEY AS string`: keys are written as text."
+    elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
+        what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
+        hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or show the key AS `key`."
     elif not draft.refusals and draft.is_bounded:
-        key = replace(draft, query=replace(draft.query, store=None)).finished().key
+        finished = replace(draft, query=replace(draft.query, store=None)).finished()
+        key = finished.key
         if not key:
             what, hint = f"{what} of a result without a key", "add `... AS _key` to the columns."
         elif len(key) > 1 and store.key != JSON:
             what, hint = f"{what} of a key of {len(key)} columns", f"write `STORE KEY AS {JSON}`."
+        elif format_ is not None and finished.result == "table" and len(key) == 1 and store.key != "string":
+            what, hint = (
+                f"{what} of a table into {format_.title}",
+                "write `STORE KEY AS string`: its key is text there.",
+            )
     if hint is not None:
         yield draft.unsupported(store.span, what, hint)
-
-
-def _text_only(draft: Draft) -> str | None:
-    """The title of the sink format that takes keys as text, if the result goes to one."""
-    sink = draft.script.sink(draft.query.into)
-    return sink_format(sink).title if sink is not None and sink_format(sink).has_text_keys else None

@@ -15,6 +15,7 @@ from watersmeet.plan.relation import (
     AnalyzedLeaf,
     AnalyzedQuery,
     AnalyzedRelation,
+    Output,
 )
 
 
@@ -51,8 +52,10 @@ def _plain(expr: Expr) -> Expr:
     return replace(expr, refs=tuple(replace(ref, parts=(ref.source, ref.name)) for ref in expr.refs))
 
 
-def stored_key(query: AnalyzedQuery, store: Store | None) -> AnalyzedQuery:
+def stored_key(query: AnalyzedQuery, store: Store | None, *, in_records: bool = False) -> AnalyzedQuery:
     """The query with its key in the format that it is stored in, ``_key`` among its columns too.
+
+    ``in_records``: its rows become records, whose key is ``_key``, so that there must be such a column.
 
     >>> from watersmeet.catalog import Source
     >>> from watersmeet.plan.relation import AnalyzedScan
@@ -71,6 +74,8 @@ def stored_key(query: AnalyzedQuery, store: Store | None) -> AnalyzedQuery:
     if format_ == JSON:
         key = Expr("call", (in_one(query.key),), text="to_json")
     outputs = tuple(replace(o, expr=key) if o.name.lower() == KEY else o for o in query.outputs)
+    if in_records and all(output.name.lower() != KEY for output in outputs):
+        outputs = (*outputs, Output(KEY, key))
     return replace(query, outputs=outputs, key=(key,))
 
 
