@@ -194,13 +194,20 @@ def _project(root: Path, spec: Spec, files: tuple[ScriptFile, ...]) -> Project:
 
 
 def _matching(folder: Path, include: str) -> Iterable[Path]:
-    if Path(include).is_absolute():
-        hint = 'write a path that starts at the project, for example `include: "sql/**"`.'
-        raise refuse(
-            "WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"`{include}` leads out of the project", hint=hint
-        )
+    if Path(include).is_absolute() or ".." in Path(include).parts:
+        raise _leads_out(folder, f"`{include}`")
     pattern = f"{include}/*" if include.endswith("**") else include
-    return [path for path in folder.glob(pattern) if path.suffix == ".sql" and path.is_file()]
+    found = [path for path in folder.glob(pattern) if path.suffix == ".sql" and path.is_file()]
+    for path in found:
+        # Also by a link, of which the pattern says nothing.
+        if not path.resolve().is_relative_to(folder.resolve()):
+            raise _leads_out(folder, f"{path}, which `{include}` matches,")
+    return found
+
+
+def _leads_out(folder: Path, what: str) -> WatersmeetError:
+    hint = 'write a path that starts at the project, for example `include: "sql/**"`, and keep the files there.'
+    return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{what} leads out of the project", hint=hint)
 
 
 def _read_spec(path: Path) -> Spec:

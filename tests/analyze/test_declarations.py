@@ -118,3 +118,18 @@ def test_a_wrong_declaration_is_all_that_is_said_of_a_join_over_it(refused, quer
     join = "SELECT TABLE w.id FROM w JOIN r WITHIN 5 ON w.id = r.id"
     refusals = refused(f"{other} {wrong} {query.format(join)}")
     assert [refusal.condition for refusal in refusals] == ["UNKNOWN_COLUMN"]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "/etc/x"])
+def test_a_name_that_is_none_of_a_folder_is_refused(refused, name):
+    sink = f"CREATE STREAM s (v INT); CREATE SINK `{name}` USING console; INSERT INTO `{name}` SELECT STREAM v FROM s;"
+    [refusal] = refused(sink)
+    assert refusal.condition == "WRONG_NAME" and "outside of the project" in refusal.message
+    table = f"CREATE TABLE `{name}` (v INT); CREATE STREAM s (v INT); SELECT STREAM v FROM s;"
+    assert [refusal.condition for refusal in refused(table)] == ["WRONG_NAME"]
+
+
+def test_names_with_dots_are_names_of_folders(analyzed):
+    assert analyzed(
+        "CREATE STREAM `a/b` (v INT); CREATE SINK `x.y` USING console; INSERT INTO `x.y` SELECT v FROM `a/b`;"
+    )

@@ -66,6 +66,8 @@ libraries: [{glob: {include: sql/b.sql}}]
             "under `libraries`",
         ),
         ("name: shop\nlibraries: [{glob: {include: /etc/**}}]", "`/etc/**` leads out of the project", "sql/**"),
+        ("name: shop\nlibraries: [{glob: {include: ../x/*.sql}}]", "`../x/*.sql` leads out of the project", "sql/**"),
+        ("name: shop\nlibraries: [{glob: {include: sql/../../*}}]", "`sql/../../*` leads out of the project", "sql/**"),
     ],
 )
 def test_a_wrong_file_is_refused_with_a_hint(tmp_path: Path, spec: str, reason: str, hint: str) -> None:
@@ -73,6 +75,22 @@ def test_a_wrong_file_is_refused_with_a_hint(tmp_path: Path, spec: str, reason: 
     found = [r for r in refusals if reason in r.message]
     assert found and found[0].condition == "WRONG_PROJECT", [r.message for r in refusals]
     assert hint in found[0].hint
+
+
+@pytest.mark.parametrize("link", ["sql/linked.sql", "sql/folder"])
+def test_a_link_that_leads_out_of_the_project_is_refused(tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "b.sql").write_text("SELECT 2;")
+    (tmp_path / "inside").mkdir()
+    folder = project(tmp_path / "inside", "name: shop\nlibraries: [{glob: {include: 'sql/*'}}]", a="SELECT 1;")
+    assert len(open_project(folder).files) == 1
+    (folder / link).symlink_to(outside / "b.sql" if link.endswith(".sql") else outside)
+    if link.endswith("folder"):
+        spec = (folder / "watersmeet.yml").read_text().replace("sql/*", "sql/folder/*")
+        (folder / "watersmeet.yml").write_text(spec)
+    [refusal] = refused(folder).refusals
+    assert refusal.condition == "WRONG_PROJECT" and "leads out of the project" in refusal.message
 
 
 def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ def check_declarations(script: Script, sources: Mapping[str, Source]) -> tuple[R
     return (
         *_duplicates(script, "stream or table", script.sources),
         *_duplicates(script, "sink", script.sinks),
+        *_no_folders(script),
         *check_heartbeats(script, sources),
         *(refusal for source in (*script.sources, *sources.values()) for refusal in _check_source(script, source)),
         *(refusal for sink in script.sinks for refusal in _check_fields(script, sink)),
@@ -44,6 +46,17 @@ def _duplicates(script: Script, what: str, declarations: tuple[Source | Sink, ..
         if declaration.name.lower() in seen:
             yield _twice(script, declaration.name, f"a {what}", "give one of them another name.", declaration.span)
         seen.add(declaration.name.lower())
+
+
+def _no_folders(script: Script) -> Iterator[Refusal]:
+    """Names of sinks, and of tables, that are none of a folder: checkpoints and kept tables lie in one of that name."""
+    tables = (source for source in script.sources if source.kind == "table")
+    for what, declaration in (*(("sink", sink) for sink in script.sinks), *(("table", table) for table in tables)):
+        name = declaration.name
+        if name in (".", "..") or "/" in name or "\0" in name:
+            example = "_".join(re.findall(r"\w+", name)) or "joined"
+            parameters = {"what": what, "name": name, "example": example}
+            yield Refusal("WRONG_NAME", parameters, script.place(declaration.span))
 
 
 def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
