@@ -58,7 +58,8 @@ def test_version() -> None:
 
 def test_init_writes_a_project_that_may_run(shop: Path) -> None:
     checked = watersmeet("check", shop)
-    assert (checked.exit_code, checked.stdout) == (0, f"{shop}/sql/joined.sql: 1 query can run, in bounded state.\n")
+    said = f"{shop}/sql/joined.sql: 1 query can run.\njoined: state bounded by time.\n"
+    assert (checked.exit_code, checked.stdout) == (0, said)
 
 
 def test_init_leaves_a_folder_with_something_in_it_alone(shop: Path) -> None:
@@ -71,11 +72,25 @@ def test_init_leaves_a_folder_with_something_in_it_alone(shop: Path) -> None:
 
 def test_the_current_folder_is_the_default(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shop)
-    assert watersmeet("check").stdout == "sql/joined.sql: 1 query can run, in bounded state.\n"
+    assert watersmeet("check").stdout.startswith("sql/joined.sql: 1 query can run.\n")
 
 
 def test_check_for_machines(shop: Path) -> None:
-    assert json.loads(watersmeet("check", shop, "--format", "json").stdout) == {"queries": 1, "warnings": []}
+    state = [{"query": "joined", "bounded_by": [{"by": "time", "what": "time"}]}]
+    found = json.loads(watersmeet("check", shop, "--format", "json").stdout)
+    assert found == {"queries": 1, "warnings": [], "state": state}
+
+
+def test_check_names_the_keys_that_bound_a_state(tmp_path: Path) -> None:
+    sql = tmp_path / "totals.sql"
+    sql.write_text(
+        "CREATE STREAM orders (customer_id INT, v INT); CREATE SINK totals USING console;"
+        "INSERT INTO totals SELECT TABLE customer_id, count(*) AS n FROM orders GROUP BY customer_id;"
+    )
+    said = "totals: state bounded by the number of keys: one row per orders.customer_id.\n"
+    assert watersmeet("check", sql).stdout.endswith(said)
+    [state] = json.loads(watersmeet("check", sql, "--format", "json").stdout)["state"]
+    assert state["bounded_by"] == [{"by": "keys", "what": "one row per orders.customer_id"}]
 
 
 def test_explain_names_keys_bounds_operator_and_why(shop: Path) -> None:

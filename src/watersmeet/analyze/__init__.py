@@ -1,7 +1,8 @@
 """May the query run? An ordered tuple of passes, each a function from a draft to a better draft.
 
 A pass adds what it found out and what it must refuse; it never stops the ones after it, so that a script with mistakes
-in every corner reports them all. A query is refused here and nowhere else, or it runs in bounded state.
+in every corner reports them all. A query is refused here and nowhere else, or it is known what bounds
+its state: time, the number of keys, or a limit.
 """
 
 from __future__ import annotations

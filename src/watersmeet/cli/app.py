@@ -16,7 +16,7 @@ from watersmeet.version import __version__
 
 app = typer.Typer(
     name="watersmeet",
-    help="Join streams with SQL on Spark. A query is refused before it runs, or it runs in bounded state.",
+    help="Join streams with SQL on Spark. A query is refused, or what bounds its state is known: time, keys, a limit.",
     epilog="Start here: watersmeet demo",
     no_args_is_help=True,
     add_completion=False,
@@ -68,7 +68,7 @@ def watersmeet(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Join streams with SQL on Spark. A query is refused before it runs, or it runs in bounded state."""
+    """Join streams with SQL on Spark. A query is refused, or what bounds its state is known: time, keys, a limit."""
     context.obj = debug
 
 

@@ -9,6 +9,7 @@ from watersmeet.explanation.family import Families, StageExplainer, explainer, f
 from watersmeet.explanation.source import pruned, scan_block
 from watersmeet.explanation.topology import Block, Step, Topology, block_as_json, topology, topology_as_json, tree
 from watersmeet.formats.malformed import SHOWN
+from watersmeet.plan.bounds import bounds_in_words, bounds_of
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
 from watersmeet.plan.relation import (
@@ -87,13 +88,15 @@ def query_block(query: AnalyzedQuery, known: Known) -> Block:
     select = "SELECT TABLE" if query.result == "table" else "SELECT"
     heading = f"INSERT INTO {word(query.into)}" if query.into else select
     columns, data = _columns(query)
-    project = Step("project", facts=columns, data=data)
+    bounds = bounds_of(query)
+    project = Step("project", facts=columns, data={**data, "state": [{"by": b.by, "what": b.words} for b in bounds]})
+    further = (("state", [bounds_in_words(bounds)]), ("shards", known.shards))
     if query.ports_into:
         ports = _ports(query)
         sinks = tuple(Step("sink", line.replace(" into ", " rows INTO ")) for line in ports[1])
-        last = (replace(project, facts=(*columns, ports, ("shards", known.shards)), beside=sinks),)
+        last = (replace(project, facts=(*columns, ports, *further), beside=sinks),)
     else:
-        sink = Step("sink", heading, (*_result(query), ("shards", known.shards)), _result_data(query))
+        sink = Step("sink", heading, (*_result(query), *further), _result_data(query))
         last = (project, *_latest(query, known), sink)
     return _with_body(heading, query, known, last)
 

@@ -218,6 +218,17 @@ class AnalyzedLateral(AnalyzedRelation):
 
 
 @dataclass(frozen=True)
+class Bounded:
+    """What bounds a part of a state; of keys and limits, what there is how often."""
+
+    by: Literal["time", "keys", "limit"]
+    words: str
+
+
+BY_TIME = Bounded("time", "time")
+
+
+@dataclass(frozen=True)
 class AnalyzedJoin(AnalyzedRelation):
     """A join of any family; what is common to all is asked here, and a family that differs says so itself."""
 
@@ -274,6 +285,11 @@ class AnalyzedJoin(AnalyzedRelation):
     def is_bounded(self) -> bool:
         """Whether what it keeps is bounded by what is known of it."""
         return True
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        """What bounds the rows that it keeps."""
+        return (BY_TIME,)
 
     @property
     def has_late_rows(self) -> bool:

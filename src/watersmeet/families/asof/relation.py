@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from watersmeet.plan.bounds import per_key
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import AskedJoin, Clausal, Values
-from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding, TimeColumn
+from watersmeet.plan.relation import AnalyzedLeaf, Bounded, ConditionalJoin, Padding, TimeColumn
 
 Direction = Literal["backward", "forward", "nearest"]
 """Which version an as-of join looks for: the latest at or before the time, the earliest at or after, the closer."""
@@ -54,6 +55,13 @@ class AnalyzedAsofJoin(ConditionalJoin):
     strict: bool = False
     tolerance: int | None = None
     defaults: Values = ()
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        """Of each key the latest version may be asked for at any time, unless it is too far away then."""
+        if self.direction == "forward" or self.tolerance is not None:
+            return super().bounded
+        return (*super().bounded, per_key([right for _, right in self.keys], "version"))
 
     def pads(self, port: int) -> Padding | None:
         """The defaults where there is no version."""

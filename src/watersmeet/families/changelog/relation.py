@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from watersmeet.plan.bounds import rows_of_table
 from watersmeet.plan.nodes import ResultKind
-from watersmeet.plan.relation import ConditionalJoin
+from watersmeet.plan.relation import Bounded, ConditionalJoin
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class AnalyzedTableJoin(ConditionalJoin):
     def has_late_rows(self) -> bool:
         """Never: a table is taken as it is."""
         return False
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        return (rows_of_table(self.left), rows_of_table(self.right))
 
     def shows_times(self, port: int) -> bool:
         """Never: rows of a table have no time."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, ConditionalJoin
+from watersmeet.plan.bounds import rows_of_table
+from watersmeet.plan.relation import BY_TIME, AnalyzedRelation, AnalyzedScan, Bounded, ConditionalJoin
 
 LateTable = Literal["reemit", "ignore"]
 """What a table row does that comes after a stream row which had been shown without one: shows it again, or nothing."""
@@ -46,6 +47,16 @@ class AnalyzedLookupJoin(ConditionalJoin):
         """The stream where the table never changes, so that Spark looks rows up by itself."""
         is_static = isinstance(self.looked_up, AnalyzedScan) and self.looked_up.source.is_static
         return self.stream if is_static else None
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        """The table, and the rows that wait for one of its rows; nothing where Spark looks rows up."""
+        if self.passing is not None:
+            return ()
+        waits = self.kind != "inner" and self.late_table == "reemit"
+        time = (BY_TIME,) if waits and self.retention is not None else ()
+        most = (Bounded("limit", f"{self.waiting} rows that wait"),) if waits and self.waiting is not None else ()
+        return (rows_of_table(self.looked_up), *time, *most)
 
     @property
     def has_late_rows(self) -> bool:

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal, TypeGuard
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Clausal, Clause, Join, Relation, Scan, Side, Union, Values, leaves
-from watersmeet.plan.relation import AnalyzedLeaf, ConditionalJoin, Padding
+from watersmeet.plan.relation import BY_TIME, AnalyzedLeaf, Bounded, ConditionalJoin, Padding
+from watersmeet.plan.words import expression_in_words
 
 WindowKind = Literal["count", "time", "delta"]
 """What ends a row's stay in a window: so many later rows, so long on the wall clock, so far behind a newer row."""
@@ -105,6 +106,19 @@ class AnalyzedWindow:
     limit: AnalyzedLimit | None = None
 
     @property
+    def bounded(self) -> Bounded | None:
+        """What bounds the rows that stay; None: none does."""
+        per = f" per {', '.join(expression_in_words(expr) for expr in self.partition_by)}" if self.partition_by else ""
+        if self.kind == "time" or (self.limit is not None and self.limit.kind == "age"):
+            return BY_TIME
+        if self.limit is not None:
+            return Bounded("limit", f"{self.limit.size} {self.limit.kind}")
+        if self.kind == "delta":
+            column = "" if self.column is None else expression_in_words(self.column)
+            return Bounded("keys" if per else "limit", f"the rows within {self.size} of the latest {column}{per}")
+        return Bounded("keys" if per else "limit", f"{self.size} rows{per}") if self.size else None
+
+    @property
     def expressions(self) -> tuple[Expr, ...]:
         """What it partitions by and measures."""
         return (*self.partition_by, *(() if self.column is None else (self.column,)))
@@ -155,6 +169,10 @@ class AnalyzedWindowJoin(ConditionalJoin):
     def result_key(self) -> tuple[Expr, ...]:
         """The key of the left side."""
         return tuple(left for left, _ in self.keys)
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        return tuple(bound for window in self.windows if (bound := window.bounded) is not None)
 
     def pads(self, port: int) -> Padding | None:
         """What was asked for; beside a row that has an output of its own nothing is missing."""

@@ -1,0 +1,76 @@
+"""What bounds the state of a query: time, the number of keys, or a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.relation import (
+    BY_TIME,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedScan,
+    AnalyzedView,
+    Bounded,
+    leaves,
+)
+from watersmeet.plan.result_columns import ungrouped
+from watersmeet.plan.words import expression_in_words, word
+
+_BY = {"time": "time", "keys": "the number of keys", "limit": "a limit"}
+
+
+def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
+    """What bounds all that a query keeps, the views in it too; nothing if it keeps nothing."""
+    found = [*_inside(query.relation)]
+    if query.group is not None:
+        found.append(BY_TIME if query.group.time is not None else per_key([by.expr for by in query.group.by]))
+    elif query.result == "table" and query.relation.result == "stream":
+        found.append(per_key([ungrouped(expr, query.group) for expr in query.key]))
+    return tuple(dict.fromkeys(found))
+
+
+def bounds_in_words(bounds: Sequence[Bounded]) -> str:
+    """What bounds a state, in a sentence without its end.
+
+    >>> bounds_in_words([BY_TIME, Bounded("keys", "one row per id"), Bounded("keys", "one row per name")])
+    'bounded by time, and by the number of keys: one row per id, one row per name'
+    """
+    if not bounds:
+        return "none: nothing is kept"
+    parts = [
+        f"by {words}" + (f": {', '.join(b.words for b in bounds if b.by == by)}" if by != "time" else "")
+        for by, words in _BY.items()
+        if any(b.by == by for b in bounds)
+    ]
+    return f"bounded {', and '.join(parts)}"
+
+
+def per_key(key: Sequence[Expr], what: str = "row") -> Bounded:
+    """One row, or what there is else, for every value of a key; without a key there is one."""
+    words = ", ".join(expression_in_words(expr) for expr in key)
+    return Bounded("keys", f"one {what} per {words}" if words else f"one {what}")
+
+
+def rows_of_table(relation: AnalyzedRelation) -> Bounded:
+    """The rows that a table has."""
+    key = relation.source.primary_key if isinstance(relation, AnalyzedScan | AnalyzedView) else ()
+    names = " with ".join(leaf.alias for leaf in leaves(relation))
+    if not key:
+        return Bounded("keys", f"the rows of the table {names}")
+    return Bounded("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
+
+
+def _inside(relation: AnalyzedRelation) -> Iterator[Bounded]:
+    if isinstance(relation, AnalyzedView):
+        yield from bounds_of(relation.query)
+        return
+    if isinstance(relation, AnalyzedScan) and relation.source.primary_key and not relation.source.is_static:
+        yield rows_of_table(relation)
+    for side in relation.inputs:
+        # What a join keeps of a source, the join says.
+        if not (isinstance(relation, AnalyzedJoin) and isinstance(side, AnalyzedScan)):
+            yield from _inside(side)
+    if isinstance(relation, AnalyzedJoin):
+        yield from relation.bounded
