@@ -173,7 +173,7 @@ def test_another_format_is_refused(found: int | None) -> None:
     with pytest.raises(UnknownFormatError) as raised:
         State(store)
     assert raised.value.condition == "STATE_FORMAT"
-    assert raised.value.parameters == {"found": str(found or "none"), "known": str(FORMAT)}
+    assert raised.value.parameters == {"found": str(found or "none"), "known": "1 and 2"}
 
 
 def test_nothing_to_remember_writes_nothing_and_what_is_the_same_is_not_written_again() -> None:

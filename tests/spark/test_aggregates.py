@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import watersmeet as ws
 from watersmeet.joins.group.aggregates import FUNCTIONS, NAMES, function_of, result_type
 from watersmeet.type_names import normalised
 
@@ -28,6 +29,14 @@ def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str
     for field, (_, type_) in zip(frame.selectExpr(*calls).schema, taken, strict=True):
         assert normalised(field.dataType.simpleString()) == normalised(str(result_type(name, (type_,) * function.args)))
         assert field.nullable == function.nullable
+
+
+@pytest.mark.spark
+def test_the_group_of_all_is_there_without_rows(spark: SparkSession) -> None:
+    empty = spark.createDataFrame([], "x DOUBLE, d DECIMAL(10,2)")
+    found = ws.sql("SELECT TABLE count(*) AS n, sum(x) AS x, sum(d) AS d FROM t", t=empty)
+    assert [tuple(row) for row in found.collect()] == [(0, None, None, "+")]
+    assert dict(found.dtypes)["d"] == "decimal(20,2)"
 
 
 @pytest.mark.spark

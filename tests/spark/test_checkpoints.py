@@ -77,7 +77,7 @@ OWNERS = {
     '{"format": 1, "que': "WRONG_OWNER",
     '{"name": "another tool"}': "WRONG_OWNER",
     '{"query": "INNER JOIN", "shards": 2}': "CHECKPOINT_WITHOUT_FORMAT",
-    '{"format": 2, "watersmeet": "8.0"}': "CHECKPOINT_OF_A_NEWER_VERSION",
+    '{"format": 3, "watersmeet": "8.0"}': "CHECKPOINT_OF_A_NEWER_VERSION",
 }
 
 

@@ -18,7 +18,6 @@ from typing import Any, cast
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats import source_format
-from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical.nodes import (
     JoinPlan,
     LateralPlan,
@@ -37,6 +36,9 @@ from watersmeet.schema import Type, parse_type
 
 Data = Mapping[str, Any]
 """Named values that JSON can hold."""
+
+FORM = 1
+"""The number of the form of identities; that of states is apart, so that a state can be migrated."""
 
 _TOKEN = re.compile(
     r"""(?P<kept>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*"|`(?:[^`]|``)*`)|(?P<gap>(?:\s|--[^\n]*|/\*.*?\*/)+)|(?P<word>\w+)""",
@@ -59,7 +61,7 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
     said = _texts(stages)
     sources = [_source(number, scan, said) for number, scan in enumerate(scan_plans(plan.relation))]
     clocks = [join.operator.needs_clock for join in join_plans(plan.relation)]
-    found = {"format": FORMAT, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks}
+    found = {"format": FORM, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks}
     return cast("Data", json.loads(canonical_json(found)))
 
 

@@ -74,7 +74,8 @@ def _kept_by(function: str) -> str:
 class Groups:
     """The groups that a batch touches, in the order of their codes, what they were before and what they are now.
 
-    ``known``: which were there before; ``ends``: of their windows, the highest number without.
+    ``known``: which were there before; the one without keys is from the first batch on, rows or none. ``ends``: of
+    their windows, the highest number without.
     """
 
     keys: pa.RecordBatch
@@ -102,12 +103,14 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     counts = dict[int, int](shard.state.directory.numbers.get("groups", ()))
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
-        groups = _folded(grouping, folding, rows, spine)
+        groups = _folded(grouping, folding, rows, spine, begun=bool(counts))
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
         spine.add(stored.where(groups.known | ~gone))
         counts = counted(counts, groups.ends, (~gone).astype(np.int64) - groups.known)
         changes = _changes(grouping, folding, groups)
+    elif not grouping.keys and not counts:
+        counts, changes = {int(HIGHEST): 1}, (_of_nothing(grouping),)
     if ended is not None:
         for block in spine.blocks:
             if block.highest[END] <= ended:
@@ -139,8 +142,8 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
     return rows if rows.num_rows else None
 
 
-def _folded(grouping: GroupBy, folding: Folding, rows: pa.RecordBatch, spine: Spine) -> Groups:
-    """The groups of these rows, with the rows folded in."""
+def _folded(grouping: GroupBy, folding: Folding, rows: pa.RecordBatch, spine: Spine, *, begun: bool) -> Groups:
+    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch."""
     ids, first, codes = _grouped(grouping, rows)
     given = _keys(grouping, rows, pa.array(first))
     found, places = find(spine, given, codes)
@@ -155,7 +158,7 @@ def _folded(grouping: GroupBy, folding: Folding, rows: pa.RecordBatch, spine: Sp
     new = [fold.fold(grouped, before) for fold, before in zip(folding.folds, old, strict=True)]
     end = grouping.window_end
     ends = np.full(len(codes), HIGHEST) if end is None else as_int64(rows.column(end))[first]
-    return Groups(keys, codes, ends, known, old, new)
+    return Groups(keys, codes, ends, known if grouping.keys else np.full(len(codes), begun), old, new)
 
 
 def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
@@ -187,11 +190,12 @@ def _stored(layout: Layout, groups: Groups) -> Rows:
 def _changes(grouping: GroupBy, folding: Folding, groups: Groups) -> tuple[pa.Table, ...]:
     """The old rows that are shown no longer, with -1, and the new ones, with 1."""
     old, new = (_values(grouping, folding, accumulators) for accumulators in (groups.old, groups.new))
+    old = [_like(one, other) for one, other in zip(old, new, strict=True)]
     shown = groups.shown()
     changed = shown[0] != shown[1]
     for one, other in zip(old, new, strict=True):
         # What is equal but not the same bit by bit, deep inside, must be told: it would not cancel out later.
-        changed |= True if pa.types.is_nested(other.type) else ~same(_like(one, other), other)
+        changed |= True if pa.types.is_nested(other.type) else ~same(one, other)
     tables = [
         _told(grouping, groups.keys, part, changed & some, weight)
         for part, some, weight in zip((old, new), shown, (-1, 1), strict=True)
@@ -216,6 +220,12 @@ def _told(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Array], 
         names=[*keys.schema.names, *grouping.extra],
     )
     return rows.filter(pa.array(some))
+
+
+def _of_nothing(grouping: GroupBy) -> pa.Table:
+    """What the group of all shows before there are rows, whose types nobody can tell yet."""
+    shown = [pa.nulls(1) if function_of(part.function).nullable else pa.array([0]) for part in grouping.aggregates]
+    return _told(grouping, pa.RecordBatch.from_arrays([], names=[]), shown, np.ones(1, np.bool_), 1)
 
 
 def _chosen(given: pa.RecordBatch, stored: pa.RecordBatch, is_known: Bools) -> pa.RecordBatch:

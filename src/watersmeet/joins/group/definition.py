@@ -1,7 +1,7 @@
 """The definition of a grouping: all rows of a group are kept, and its aggregates computed anew each time.
 
-Slow and obvious. Arithmetic is exact where it is rounded once in the end: whole numbers and decimals by nature, doubles
-as fractions. Types are not known here, so only what no type could hold is an overflow.
+Slow and obvious. Arithmetic is exact and rounded once in the end: whole numbers and decimals by nature, doubles as
+fractions. Types are not known here, so only what no type could hold is an overflow.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ class GroupReference:
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> GroupStep:
         """One batch: the rows that arrived, and the marks that came with them."""
         before = self._table()
+        if not self.grouping.keys:
+            self._groups.setdefault(freeze(()), _Group((), None))
         late: list[tuple[int, Row]] = []
         for row in self._in_order(arrivals.get(0, ())):
             end = None if self.grouping.window_end is None else event_time(row[self.grouping.window_end])
@@ -116,7 +118,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
         case "count_if":
             return sum(weight for row, weight in rows if row[columns[0]])
         case "first" | "last":
-            return rows[0 if function == "first" else -1][0][columns[0]]
+            return rows[0 if function == "first" else -1][0][columns[0]] if rows else None
         case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by":
             found = [row for row, _ in rows if row[columns[-1]] is not None]
             return _extreme(found, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
@@ -151,8 +153,7 @@ def _total(function: str, values: list[tuple[Any, int]]) -> Any:
         return None
     if function in ("sum", "avg"):
         if isinstance(values[0][0], float):
-            total = _sum_of_doubles(values)
-            return total if function == "sum" else total / count
+            return _sum_of_doubles(values, 1 if function == "sum" else count)
         if isinstance(values[0][0], Decimal):
             return _decimal(function, values, count)
         total = sum((_whole(one) * weight for one, weight in values), 0)
@@ -160,7 +161,7 @@ def _total(function: str, values: list[tuple[Any, int]]) -> Any:
             micros = total if function == "sum" else _half_up(Fraction(total, count))
             return timedelta(microseconds=micros)
         return total if function == "sum" else total / count
-    return _deviation(function, [(float(one), weight) for one, weight in values], count)
+    return _deviation(function, values, count)
 
 
 def _whole(one: int | timedelta) -> int:
@@ -180,19 +181,25 @@ def _decimal(function: str, values: list[tuple[Any, int]], count: int) -> Decima
         return (total / count).quantize(Decimal(1).scaleb(-min(38, scale + 4)), ROUND_HALF_UP)
 
 
-def _sum_of_doubles(values: list[tuple[float, int]]) -> float:
-    there: dict[float, int] = {}
+def _sum_of_doubles(values: list[tuple[float, int]], by: int) -> float:
     odd: dict[str, int] = {}
     for one, weight in values:
-        if math.isfinite(one):
-            there[one] = there.get(one, 0) + weight
-        else:
+        if not math.isfinite(one):
             odd[str(one)] = odd.get(str(one), 0) + weight
     found = [float(kind) for kind, weight in odd.items() if weight > 0]
-    return sum(found) if found else float(sum((Fraction(one) * weight for one, weight in there.items()), Fraction(0)))
+    if found:
+        return sum(found)
+    return _nearest(sum((Fraction(one) * weight for one, weight in values if math.isfinite(one)), Fraction(0)) / by)
 
 
-def _deviation(function: str, values: list[tuple[float, int]], count: int) -> float | None:
+def _nearest(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+def _deviation(function: str, values: list[tuple[Any, int]], count: int) -> float | None:
     by = count - 1 if function.endswith("samp") else count
     if by <= 0:
         return None
@@ -200,8 +207,12 @@ def _deviation(function: str, values: list[tuple[float, int]], count: int) -> fl
         return math.nan
     finite = [(Fraction(one), weight) for one, weight in values if math.isfinite(one)]
     mean = sum((one * weight for one, weight in finite), Fraction(0)) / count
-    variance = float(sum(((one - mean) ** 2 * weight for one, weight in finite), Fraction(0)) / by)
-    return math.sqrt(variance) if function.startswith("stddev") else variance
+    variance = sum(((one - mean) ** 2 * weight for one, weight in finite), Fraction(0)) / by
+    if function.startswith("var"):
+        return _nearest(variance)
+    with localcontext(prec=2000, Emax=10**6, Emin=-(10**6)):
+        # Roots that end do so before, and others differ from every half between two doubles.
+        return float((Decimal(variance.numerator) / variance.denominator).sqrt())
 
 
 def _look(row: tuple[Any, ...] | None) -> str:

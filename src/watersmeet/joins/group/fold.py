@@ -2,12 +2,12 @@
 
 A fold keeps *accumulators* of each group, Arrow columns from which the values of one or more aggregates follow.
 Accumulators are NULL where there is no group yet. Folding takes the accumulators of the groups that a batch touches and
-gives those after it; whatever order the batches are cut in, the result is the same, but for the rounding of doubles.
+gives those after it; however the batches are cut, the result is the same, and sums do not ask for the order of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.group import wide
 from watersmeet.joins.group.aggregates import function_of
 from watersmeet.joins.group.limbs import Limbs, carried, integers, limbs_of, squares
+from watersmeet.joins.group.wide import Doubles
 
-Doubles = npt.NDArray[np.float64]
 Pick = Literal["least", "greatest", "first", "last"]
 
 MOST_WEIGHT = 2**29
@@ -53,9 +54,41 @@ class Grouped:
         """The sum of whole numbers per group."""
         return np.add.reduceat(values[self.order], self.starts)
 
-    def double_sums(self, values: Doubles) -> Doubles:
-        """The sum of doubles per group, in the order of arrival."""
-        return np.add.reduceat(values[self.order], self.starts)
+    def doubles(self, column: str) -> DoublesOf:
+        """The values of a column as doubles, group by group."""
+        array = self.table.column(column)
+        weights = (self.weights * _present(array))[self.order]
+        return DoublesOf(self, self.ids[self.order], doubles_of(array)[self.order], weights)
+
+
+@dataclass(frozen=True)
+class DoublesOf:
+    """Doubles in the order of their groups, as often as their weights say: not at all for NULL."""
+
+    rows: Grouped
+    ids: Ints
+    values: Doubles
+    weights: Ints
+
+    @cached_property
+    def _finite(self) -> bool:
+        return bool(np.isfinite(self.values).all())
+
+    @property
+    def count(self) -> Ints:
+        """How many there are per group."""
+        return np.add.reduceat(self.weights, self.rows.starts)
+
+    def odd(self, kind: Callable[[Doubles], Bools]) -> Ints:
+        """How many there are of a kind that is not finite, per group."""
+        if self._finite:
+            return np.zeros(self.rows.groups, np.int64)
+        return np.add.reduceat(self.weights * kind(self.values), self.rows.starts)
+
+    def added(self, old: pa.Array, power: Literal[1, 2] = 1) -> pa.Array:
+        """Exact sums of the finite ones, or of their squares, after these."""
+        _check(self.weights)
+        return wide.added(old, self.ids, self.values, self.weights, power=power)
 
 
 class Fold(Protocol):
@@ -133,7 +166,7 @@ class ExactSum:
 
 @dataclass(frozen=True)
 class DoubleSum:
-    """How many values there are, the sum of the finite ones, and how many are NaN, infinite and negatively so.
+    """How many values there are, the exact sum of the finite ones, and how many are NaN, infinite and negatively so.
 
     What is not finite is only counted, so that it can be taken back.
     """
@@ -143,14 +176,10 @@ class DoubleSum:
 
     def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
         """Counts and sums after these rows."""
-        column = rows.table.column(self.column)
-        values, weights = doubles_of(column), rows.weights * _present(column)
-        finite = np.where(np.isfinite(values), values, 0.0)
-        total = rows.double_sums(finite * weights.astype(np.float64)) + _doubles_before(old[1])
-        odd = (np.isnan(values), np.isposinf(values), np.isneginf(values))
-        count, *odds = (rows.sums(weights * kind) for kind in (np.ones(len(values), np.bool_), *odd))
+        values = rows.doubles(self.column)
+        odds = [values.odd(kind) for kind in (np.isnan, np.isposinf, np.isneginf)]
         counts = [pa.array(new + numbers(before)) for new, before in zip(odds, old[2:], strict=True)]
-        return [pa.array(count + numbers(old[0])), pa.array(total), *counts]
+        return [pa.array(values.count + numbers(old[0])), values.added(old[1]), *counts]
 
 
 @dataclass(frozen=True)
@@ -176,41 +205,17 @@ class ExactMoments:
 
 @dataclass(frozen=True)
 class Moments:
-    """How many values there are, their mean, the sum of the squares of what they are off it, and how many are odd.
-
-    Odd are NaN and the infinite ones, which the others leave out. These are doubles: where values are taken back that
-    are larger than the rest by many digits, so many digits of the rest are lost, as in any sum of doubles.
-    """
+    """How many values there are, exact sums of the finite ones and of their squares, and how many are not finite."""
 
     column: str
     width: int = 4
 
     def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
-        """Mean and squares after these rows, computed around the mean before: small numbers, whatever the mean is."""
-        column = rows.table.column(self.column)
-        values, weights = doubles_of(column), rows.weights * _present(column)
-        finite = np.isfinite(values)
-        odd = rows.sums(weights * ~finite) + numbers(old[3])
-        values, weights = np.where(finite, values, 0.0), weights * finite
-        before = numbers(old[0]) - numbers(old[3])
-        around = np.where(before > 0, _doubles_before(old[1]), self._first(rows, values, finite))
-        off = values - around[rows.ids]
-        weighted = off * weights.astype(np.float64)
-        first, second = rows.double_sums(weighted), rows.double_sums(off * weighted)
-        regular = before + rows.sums(weights)
-        shift = first / np.where(regular == 0, 1, regular)
-        squares = _doubles_before(old[2]) + second - first * shift
-        # A sum of squares: what rounding leaves below zero, or beside a single value, is none.
-        squares = np.where(regular > 1, np.maximum(squares, 0.0), 0.0)
-        mean = np.where(regular > 0, around + shift, 0.0)
-        return [pa.array(regular + odd), pa.array(mean), pa.array(squares), pa.array(odd)]
-
-    def _first(self, rows: Grouped, values: Doubles, finite: Bools) -> Doubles:
-        """A value of each group to compute around."""
-        found = np.zeros(rows.groups)
-        some = np.flatnonzero(finite)[::-1]
-        found[rows.ids[some]] = values[some]
-        return found
+        """Counts and sums after these rows."""
+        values = rows.doubles(self.column)
+        odd = values.odd(lambda some: ~np.isfinite(some)) + numbers(old[3])
+        squares = values.added(old[2], power=2)
+        return [pa.array(values.count + numbers(old[0])), values.added(old[1]), squares, pa.array(odd)]
 
 
 @dataclass(frozen=True)
@@ -272,12 +277,17 @@ def is_short(kind: pa.DataType) -> bool:
 
 def _added(rows: Grouped, limbs: Limbs, old: Sequence[pa.Array]) -> list[pa.Array]:
     """Sums, as limbs, after these rows."""
-    if int(np.abs(rows.weights).sum()) >= MOST_WEIGHT:
-        raise ArithmeticError(f"the weights of one batch add up to {MOST_WEIGHT} or more")
+    _check(rows.weights)
     before: Limbs = np.stack([numbers(part) for part in old])
     added = np.stack([rows.sums(limb * rows.weights) for limb in limbs])
     # Each sum is carried on its own: two limbs of 63 bits would not fit 64 together.
     return [pa.array(limb) for limb in carried(before + carried(added))]
+
+
+def _check(weights: Ints) -> None:
+    """Refuse weights so large that sums of limbs would not fit 64 bits."""
+    if int(np.abs(weights).sum()) >= MOST_WEIGHT:
+        raise ArithmeticError(f"the weights of one batch add up to {MOST_WEIGHT} or more")
 
 
 def numbers(array: pa.Array) -> Ints:
@@ -290,10 +300,6 @@ def doubles_of(array: pa.Array) -> Doubles:
     # Arrow refuses integers and decimals that a double cannot hold, where Spark rounds.
     values = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
     return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
-
-
-def _doubles_before(array: pa.Array) -> Doubles:
-    return array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
 
 
 def _present(array: pa.Array) -> Bools:

@@ -17,8 +17,9 @@ import pyarrow as pa
 from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
+from watersmeet.joins.group.format_1 import exact
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows, as_int64, together
+from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine, State
 
 CODE, END, COUNT = "#code", "#end", "count()#0"
@@ -26,6 +27,14 @@ CODE, END, COUNT = "#code", "#end", "count()#0"
 it has one, and how many rows it has."""
 
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
+
+
+class _Kept(Layout):
+    """Groups as they are kept, and as format 1 kept them."""
+
+    def rows(self, table: pa.Table | pa.RecordBatch) -> Rows:
+        """The table's columns as rows; what sums of doubles have kept as doubles becomes exact."""
+        return super().rows(exact(one_batch(table)))
 
 
 def groups_of(state: State, keys: Sequence[str], accumulators: Sequence[str], mark: int | None) -> Spine:
@@ -41,7 +50,7 @@ def groups_of(state: State, keys: Sequence[str], accumulators: Sequence[str], ma
         return rows.where(stay & ~is_gone(rows.table, keys) if is_oldest else stay)
 
     ends = () if mark is None else (END,)
-    layout = Layout((*keys, *accumulators, CODE, *ends), ends, code=CODE)
+    layout = _Kept((*keys, *accumulators, CODE, *ends), ends, code=CODE)
     return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
 
 

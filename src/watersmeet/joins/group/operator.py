@@ -2,7 +2,8 @@
 
 Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
 equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
-is one group, which is shown from its first row on for good, even with no row left in it.
+is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, and whatever
+can be NULL is.
 
 Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
 Only aggregates that can be undone take part in that (`Function.retractable`). A group without rows disappears.
@@ -16,8 +17,9 @@ dropped and counted; the others are folded in; then the marks of the batch are. 
 the mark are forgotten; the row that they had stands.
 
 Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
-does not fit its type is an `ArithmeticError`. Sums of doubles depend on the order of their rows, as they do everywhere.
-Of ``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
+does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
+there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
+``min_by`` and ``max_by``, the last row to arrive wins among equals. See `definition`, one row at a time.
 """
 
 from __future__ import annotations

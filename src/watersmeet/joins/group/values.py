@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,10 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.group.aggregates import function_of, widened
-from watersmeet.joins.group.fold import Doubles, is_short, numbers
+from watersmeet.joins.group.fold import is_short, numbers
 from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divided, doubles, integers, is_within
 from watersmeet.joins.group.types import arrow_result
+from watersmeet.joins.group.wide import UNIT, numbers_of, rounded
 
 
 def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.Array], name: str) -> pa.Array:
@@ -25,7 +27,9 @@ def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.A
     """
     found = function_of(function)
     kind = found.name
-    if found.fold in ("count", "bits"):
+    if found.fold == "count":
+        return pa.array(numbers(accumulators[0]))
+    if found.fold == "bits":
         return accumulators[0]
     if found.fold == "moments":
         assert type_ is not None
@@ -82,42 +86,66 @@ def _check(limbs: Limbs, low: int, high: int, name: str, type_: str) -> None:
 
 def _double(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
     count, nan, above, below = (numbers(accumulators[i]) for i in (0, 2, 3, 4))
-    total = _doubles(accumulators[1])
+    total = rounded(accumulators[1], np.where(count > 0, count, 1) if kind == "avg" else None)
     total = np.where(above > 0, np.inf, np.where(below > 0, -np.inf, total))
     total = np.where((nan > 0) | ((above > 0) & (below > 0)), np.nan, total)
-    if kind == "avg":
-        total = total / np.where(count > 0, count, 1)
     return plain(pa.array(total, mask=count <= 0))
 
 
 def _moment(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
-    count, odd, squares = numbers(accumulators[0]), numbers(accumulators[3]), _doubles(accumulators[2])
-    by = count - 1 if kind.endswith("samp") else count
-    result = squares / np.where(by > 0, by, 1)
-    result = np.where(odd > 0, np.nan, np.sqrt(result) if kind.startswith("stddev") else result)
-    return plain(pa.array(result, mask=by <= 0))
+    sums = zip(numbers_of(accumulators[1]), numbers_of(accumulators[2]), strict=True)
+    counts = numbers(accumulators[0])
+    found = _spread(kind, counts, [_scaled(*pair) for pair in sums])
+    odd = pa.array((numbers(accumulators[3]) > 0) & (counts > 0))
+    return pc.if_else(pc.and_(odd, found.is_valid()), pa.scalar(math.nan), found)
+
+
+def _scaled(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int, int]:
+    """A sum of doubles and one of their squares in one unit, and how many of that unit's squares make 1."""
+    (place, total), (other, squares) = first, second
+    # In the largest unit that both are whole in, so that numbers stay short.
+    unit = min(place, other // 2)
+    power = 64 * unit + 2 * UNIT
+    scale = 1 << -power if power < 0 else 1
+    more = max(power, 0)
+    return (total << (32 * (place - unit) + more // 2)), (squares << (32 * (other - 2 * unit) + more)), scale
 
 
 def _exact_moment(kind: str, type_: pa.DataType, accumulators: Sequence[pa.Array]) -> pa.Array:
-    """Variances and deviations from sums and sums of squares, rounded once.
-
-    What is subtracted may be as large as what it is subtracted from, hence Python's integers, group by group.
-    """
-    count = numbers(accumulators[0]).tolist()
     first = as_integers(np.stack([numbers(part) for part in accumulators[1:3]]))
     second = as_integers(np.stack([numbers(part) for part in accumulators[3:]]))
     unit = 10 ** (2 * type_.scale) if pa.types.is_decimal(type_) else 1
+    return _spread(kind, numbers(accumulators[0]), [(*sums, unit) for sums in zip(first, second, strict=True)])
+
+
+def _spread(kind: str, counts: Ints, sums: Iterable[tuple[int, int, int]]) -> pa.Array:
+    """Variances or deviations from sums, sums of squares and their unit, rounded once.
+
+    What is subtracted may be as large as what it is subtracted from, hence Python's integers, group by group.
+    """
     less = 1 if kind.endswith("samp") else 0
+    ratio = _root if kind.startswith("stddev") else _quotient
     found = [
-        (n * squares - total * total) / (n * (n - less) * unit) if n > less else None
-        for n, total, squares in zip(count, first, second, strict=True)
+        ratio(max(n * squares - total * total, 0), n * (n - less) * unit) if n > less else None
+        for n, (total, squares, unit) in zip(counts.tolist(), sums, strict=True)
     ]
-    result = pa.array(found, pa.float64())
-    return pc.sqrt(result) if kind.startswith("stddev") else result
+    return pa.array(found, pa.float64())
 
 
-def _doubles(array: pa.Array) -> Doubles:
-    return array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+def _quotient(one: int, by: int) -> float:
+    try:
+        return one / by
+    except OverflowError:
+        return math.inf
+
+
+def _root(one: int, by: int) -> float:
+    """The double nearest to the square root of a quotient."""
+    more = max(0, (by.bit_length() - one.bit_length() + 112) // 2)
+    whole = (one << 2 * more) // by
+    root = math.isqrt(whole)
+    # At least 55 bits: the last, if anything follows, decides between two halves.
+    return _quotient(root | (root * root * by != one << 2 * more), 1 << more)
 
 
 def _where(some: Bools, array: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The stored form of a state, format 1, and the one place that knows how to read it.
+"""The stored form of a state, format 2, and the one place that knows how to read it.
 
 A shard's state is values by name:
 
@@ -7,6 +7,9 @@ A shard's state is values by name:
   oldest first: each a list of blocks (name, rows, rows left, ranges of times, range of codes, rows of one code at most)
 - ``run/<block>``: the rows of a block, sorted, as an Arrow stream compressed with lz4
 - ``note/<note>/<block>``: what is kept beside the rows and may change: flags as bits, numbers as int64 with lz4
+
+Format 1 differs in what a grouping keeps of doubles, which it tells apart itself (`watersmeet.joins.group.format_1`): a
+state of format 1 goes on as one of format 2 with the next batch, block by block.
 
 A block's name is used once ever. Columns and marks are stored under canonical names, so that a state outlives the
 aliases of a query; inside a step they are called as the query calls them.
@@ -28,8 +31,10 @@ from watersmeet.joins.core.matching import HIGHEST, LOWEST
 from watersmeet.joins.core.operator import Marks, StepError
 from watersmeet.joins.state.layout import Layout, NoteKind, Rows, Values
 
-FORMAT = 1
-"""The number of the form of states and of the identities that they belong to."""
+FORMAT = 2
+"""The number of the form of states."""
+READ = (1, FORMAT)
+"""The forms that can be read."""
 DIRECTORY = "directory"
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -38,7 +43,9 @@ class UnknownFormatError(StepError):
     """Raised for a state that this version cannot read: one of a later version, or from before formats had numbers."""
 
     def __init__(self, found: object) -> None:
-        super().__init__("STATE_FORMAT", {"found": "none" if found is None else str(found), "known": str(FORMAT)})
+        super().__init__(
+            "STATE_FORMAT", {"found": "none" if found is None else str(found), "known": " and ".join(map(str, READ))}
+        )
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ class Directory:
         if value is None:
             return Directory()
         read = cast("dict[str, Any]", json.loads(value))
-        if read.get("format") != FORMAT:
+        if read.get("format") not in READ:
             raise UnknownFormatError(read.get("format"))
 
         def block(of: list[Any]) -> Block:

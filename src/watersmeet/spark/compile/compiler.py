@@ -24,7 +24,6 @@ from pyspark.sql.types import (
 from watersmeet.formats import source_format
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
-from watersmeet.joins.state.format import FORMAT
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -201,7 +200,7 @@ class Compiler:
         schemas = tuple(_as_rows(frame, one) for frame, one in zip(frames, fed, strict=True))
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         processor = ShardProcessor(
-            plan.operator.for_shards(len(shards)), join_name(plan), _fingerprint(plan, schemas, shards),
+            plan.operator.for_shards(len(shards)), join_name(plan), _digest(plan, schemas, shards),
             Shards(shards[0], to_all),
             () if streaming else tuple(time for port in plan.ports for time in port.times), self.bytes_per_step,
         )  # fmt: skip
@@ -220,6 +219,10 @@ class Compiler:
             moved.append(self.marks.mapInArrow(own, PACKED_DDL))
         if streaming and plan.operator.needs_clock and self.clock == "ticks":
             moved.append(self.ticks().mapInArrow(own, PACKED_DDL))
+        if not streaming and plan.ports[0].route == "one":
+            # Frames without rows have no tasks, and nobody else would visit the group of all.
+            visit = self.spark.range(0, 1, 1, 1).selectExpr("'' AS column", "id AS value")
+            moved.append(visit.mapInArrow(own, PACKED_DDL))
         return moved
 
     def packed(self, number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
@@ -347,10 +350,10 @@ def _if_kept(sql: str, name: str, filtered: bool) -> Column:
     return F.expr(f"IF({quote(KEEP)}, {sql}, NULL)" if filtered else sql).alias(name)
 
 
-def _fingerprint(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
+def _digest(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, ...]) -> str:
     """What a state must have been written by, to be continued: the same stage, on columns of the same types."""
     types = {f.name: f.dataType.simpleString() for schema in schemas for f in schema}
-    return f"{FORMAT} {stage_digest(plan, types, len(shards))}"
+    return stage_digest(plan, types, len(shards))
 
 
 def join_name(plan: JoinPlan) -> str:

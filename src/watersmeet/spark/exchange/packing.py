@@ -88,9 +88,9 @@ class Pack:
                 yield from self._flush(waiting, seen)
                 rows = 0
         yield from self._flush(waiting, seen)
-        if seen:
+        if seen or len(self.shards) == 1:
             # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
-            # some of its shards only.
+            # some of its shards only. One that is alone may have something to show without rows: the group of all.
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 
     def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
@@ -167,7 +167,7 @@ class PackMarks:
             for row in batch.to_pylist():
                 if row["column"] in self.columns:
                     marks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
-        if marks.marks:
+        if marks.marks or len(self.shards) == 1:
             yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
 
 

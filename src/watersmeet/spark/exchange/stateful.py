@@ -20,6 +20,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from watersmeet.errors import Refusal, TravellingError
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
 from watersmeet.joins.state.cache import share_runs
+from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
 from watersmeet.spark.private.told import run_group
 
@@ -74,7 +75,7 @@ class Shards:
 class ShardProcessor(StatefulProcessor):
     """Hands each shard's records of a batch to the operator and its emission back to Spark.
 
-    ``name`` is what people call the join, ``fingerprint`` says whose state this is, ``ends`` are the watermarked
+    ``name`` is what people call the join, ``digest`` says whose state this is, ``ends`` are the watermarked
     columns of inputs that end with this batch (batch DataFrames).
     """
 
@@ -82,14 +83,14 @@ class ShardProcessor(StatefulProcessor):
         self,
         operator: Family,
         name: str,
-        fingerprint: str,
+        digest: str,
         shards: Shards,
         ends: tuple[str, ...],
         bytes_per_step: int = BYTES_PER_STEP,
     ) -> None:
         self.operator = operator
         self.name = name
-        self.fingerprint = fingerprint
+        self.digest = digest
         self.shards = shards
         self.ends = dict.fromkeys(ends, END_OF_INPUT)
         self.bytes_per_step = bytes_per_step if operator.may_split else sys.maxsize
@@ -148,23 +149,22 @@ class ShardProcessor(StatefulProcessor):
     def _check_owner(self, store: SparkStore) -> None:
         """Refuse the state of another query: the last line of defence, where nobody could look before the start."""
         found = store.get(_FINGERPRINT)
-        if found is None:
-            store.put(_FINGERPRINT, self.fingerprint.encode())
-        elif found.decode() != self.fingerprint:
-            raise TravellingError(_foreign(self.name, found.decode(), self.fingerprint))
+        if found is not None and found.decode() not in (f"{number} {self.digest}" for number in READ):
+            raise TravellingError(_foreign(self.name, found.decode(), self.digest))
+        if found is None or found.decode() != f"{FORMAT} {self.digest}":
+            store.put(_FINGERPRINT, f"{FORMAT} {self.digest}".encode())
 
 
 def _foreign(join: str, found: str, own: str) -> Refusal:
     """Why a state is not our own: its fingerprint is of another format, or of another join."""
     number, _, digest = found.rpartition(" ")
-    known, _, own_digest = own.rpartition(" ")
     told = {"checkpoint": "of this run", "hint": _ANEW}
     if not number:
         return Refusal("CHECKPOINT_WITHOUT_FORMAT", {**told, "file": f"the state of the join of {join}"})
-    if digest != own_digest and number == known:
+    if digest != own and number in map(str, READ):
         difference = f"the join of {join}, the types of its columns or the number of its shards differ"
         return Refusal("CHECKPOINT_OF_ANOTHER_QUERY", {**told, "difference": difference})
-    told = {**told, "version": "a later one", "format": number, "known": known}
+    told = {**told, "version": "a later one", "format": number, "known": str(FORMAT)}
     return Refusal("CHECKPOINT_OF_A_NEWER_VERSION", told)
 
 

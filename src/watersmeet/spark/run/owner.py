@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from watersmeet.errors import WatersmeetError, refuse
-from watersmeet.joins.state.format import FORMAT
+from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.physical.difference import Told, difference
 from watersmeet.physical.identity import canonical_json, digest
 from watersmeet.version import __version__
@@ -20,11 +20,12 @@ OWNER = "watersmeet.json"
 class Owner:
     """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
 
-    ``versions``: with what it was written.
+    ``versions``: with what it was written; ``format``: that of its states.
     """
 
     queries: tuple[Told, ...]
     versions: dict[str, str] = field(default_factory=dict[str, str])
+    format: int = FORMAT
 
     @property
     def shards(self) -> int:
@@ -50,10 +51,10 @@ class Owner:
                 "CHECKPOINT_OF_A_NEWER_VERSION", checkpoint=checkpoint, version=version, format=found, known=FORMAT
             )
         queries = record.get("queries")
-        if found != FORMAT or not queries or record.get("digest") != digest(queries):
+        if found not in READ or not queries or record.get("digest") != digest(queries):
             raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
-        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions)
+        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions, found)
 
     def check(self, now: Owner, checkpoint: str, anew: str) -> None:
         """Refuse to let other queries continue the checkpoint, with the first thing in which they differ."""

@@ -63,7 +63,8 @@ def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, checkpoint, ANEW)
-    return _nothing if folder.has_files(BEGUN) else lambda query: _record(query, now, folder, spark.version)
+    is_new = not folder.has_files(BEGUN) if was is None else was.format < now.format
+    return (lambda query: _record(query, now, folder, spark.version)) if is_new else _nothing
 
 
 def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
