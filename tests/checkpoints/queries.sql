@@ -24,6 +24,8 @@ CREATE SINK merged USING json OPTIONS (path 'output/merged', changes 'log');
 CREATE SINK nested USING json OPTIONS (path 'output/nested', changes 'log');
 CREATE SINK grouped USING json OPTIONS (path 'output/grouped', changes 'log');
 CREATE SINK hours USING json OPTIONS (path 'output/hours', changes 'log');
+CREATE SINK doubles USING json OPTIONS (path 'output/doubles', changes 'log');
+CREATE SINK whole USING json OPTIONS (path 'output/whole', changes 'log');
 CREATE SINK latest USING json OPTIONS (path 'output/latest', changes 'log');
 
 INSERT INTO interval_left
@@ -74,6 +76,12 @@ FROM orders GROUP BY customer;
 INSERT INTO hours
 SELECT TABLE window(t, '1 minute').start AS minute, count(*) AS orders, sum(amount) AS amount
 FROM orders GROUP BY window(t, '1 minute');
+
+INSERT INTO doubles
+SELECT TABLE id % 2 AS half, sum(paid) AS paid, avg(paid) AS mean, stddev_pop(paid) AS off FROM payments GROUP BY id % 2;
+
+INSERT INTO whole
+SELECT TABLE count(*) AS orders, sum(paid) AS paid FROM payments WHERE paid > 2;
 
 INSERT INTO latest
 SELECT TABLE customer AS _key, id, amount FROM orders GROUP BY customer;

@@ -24,6 +24,8 @@ CREATE SINK merged USING json OPTIONS (path 'output/merged', changes 'log');
 CREATE SINK nested USING json OPTIONS (path 'output/nested', changes 'log');
 CREATE SINK grouped USING json OPTIONS (path 'output/grouped', changes 'log');
 CREATE SINK hours USING json OPTIONS (path 'output/hours', changes 'log');
+CREATE SINK doubles USING json OPTIONS (path 'output/doubles', changes 'log');
+CREATE SINK whole USING json OPTIONS (path 'output/whole', changes 'log');
 CREATE SINK latest USING json OPTIONS (path 'output/latest', changes 'log');
 
 INSERT INTO interval_left
@@ -76,6 +78,13 @@ FROM orders a GROUP BY a.customer;
 INSERT INTO hours
 SELECT TABLE sum(a.amount) AS amount, count(*) AS orders, window(a.t, '1 minute').start AS minute
 FROM orders a GROUP BY window(a.t, '1 minute');
+
+INSERT INTO doubles
+SELECT TABLE stddev_pop(a.paid) AS off, avg(a.paid) AS mean, sum(a.paid) AS paid, a.id % 2 AS half
+FROM payments a GROUP BY a.id % 2;
+
+INSERT INTO whole
+SELECT TABLE sum(a.paid) AS paid, count(*) AS orders FROM payments a WHERE a.paid > 2;
 
 INSERT INTO latest
 SELECT TABLE a.amount, a.id, a.customer AS _key FROM orders a GROUP BY a.customer;
