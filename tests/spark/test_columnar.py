@@ -104,7 +104,7 @@ def test_a_file_of_another_type_is_an_error_and_no_guess(spark: SparkSession, tm
     write(tmp_path)
     pq.write_table(pa.table({"id": ["1"], "t": pa.array([0], pa.timestamp("us", tz="UTC"))}), tmp_path / "r/2.parquet")
     frame = ws.sql(SCRIPT.format(columns=COLUMNS, folder=tmp_path, options="", more=""), spark=spark)
-    with pytest.raises(Exception, match="has string where int64 is declared"):
+    with pytest.raises(Exception, match="PARQUET_COLUMN_DATA_TYPE_MISMATCH"):
         result(frame, tmp_path)
 
 

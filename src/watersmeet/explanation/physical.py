@@ -87,7 +87,8 @@ def _scanned(join: JoinPlan) -> list[str]:
         return []
     names = " and ".join(scan.alias for scan in scans)
     formats = " and ".join(dict.fromkeys(source_format(scan.source).title for scan in scans))
-    return [f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"]
+    told = f"{names}: workers read the {formats} files as columns, for nothing needs Spark before the join"
+    return [f"{told}; where files are not sure to give what Spark reads, it reads them"]
 
 
 def _exchange(join: JoinPlan, number: int) -> str:

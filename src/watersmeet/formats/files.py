@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from watersmeet.errors import Refusal
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.formats.source import ReadFile, SourceFormat, local_path
+from watersmeet.formats.source import ColumnReader, SourceFormat, local_path
 from watersmeet.type_names import TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
-                         "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly"})  # fmt: skip
+                         "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly",
+                         "ignoremissingfiles"})  # fmt: skip
 """Options that say which files are read and when, not how: after any other, only Spark can read them."""
 
 _NAMES = [name for type_ in TYPES if type_.form == "plain" and type_.arrow for name in type_.names if name != "VOID"]
@@ -84,12 +85,11 @@ class Parquet(NamedColumns):
         is_local = PATH in said and "://" not in local_path(said[PATH])
         return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(one) for one in types)
 
-    @property
-    def read_file(self) -> ReadFile:
-        """What reads columns from a file in a worker."""
-        from watersmeet.spark.sources.columnar import read_parquet
+    def column_reader(self, columns: tuple[str, ...], schema: Any) -> ColumnReader | None:
+        """What reads these columns of its files in workers, if these are known to give what Spark reads."""
+        from watersmeet.spark.sources.columnar import parquet_reader
 
-        return read_parquet
+        return parquet_reader(self.source, columns, schema)
 
 
 class FileSink(SinkFormat):

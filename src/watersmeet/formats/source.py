@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
@@ -14,15 +14,13 @@ from watersmeet.references import is_secret, masked
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ReadFile = Callable[[str, tuple[str, ...], Any], Iterator[Any]]
-"""What reads record batches from a file: given its path, the names of the columns in it, and the schema of the rows."""
-
 _RATES = frozenset({
-    "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay",
+    "ignoremissingfiles", "maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "minoffsetspertrigger",
+    "maxtriggerdelay",
     "maxcachedfiles", "discardcachedinputratio", "latestfirst", "cleansource", "sourcearchivedir", "minpartitions",
     "maxrecordsperpartition", "rowspersecond", "rampuptime", "rowsperbatch", "numpartitions", "fetchsize",
 })  # fmt: skip
-"""Options that say how fast rows are read and what becomes of what was read."""
+"""Options that say how fast rows are read, what becomes of what was read, and of what is gone."""
 _BEGINNING = frozenset({
     "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
     "startingversion", "user", "driver", MALFORMED,
@@ -37,6 +35,14 @@ def local_path(path: str) -> str:
     ('/data', 's3://data')
     """
     return path.removeprefix("file://").removeprefix("file:")
+
+
+class ColumnReader(Protocol):
+    """What reads columns in a worker."""
+
+    def read(self, address: str) -> Iterator[Any]:
+        """The record batches of a file."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,9 @@ class SourceFormat:
         """Whether workers may read its files themselves, columns of those types from them."""
         return False
 
-    @property
-    def read_file(self) -> ReadFile:
-        """What reads columns from a file in a worker, where they may do so."""
-        raise NotImplementedError
+    def column_reader(self, columns: tuple[str, ...], schema: Any) -> ColumnReader | None:
+        """What reads these columns of its files in workers, with that schema; None: only Spark can."""
+        return None
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, as a stream or, of a table that does not change, as a batch; `schema` if it takes one."""

@@ -231,9 +231,9 @@ class Compiler:
         pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
         if isinstance(port.input, ScanPlan) and port.input.source.name in self.files and is_columnar(port):
             columns = tuple(name.removeprefix(f"{port.input.alias}.") for name in port.columns)
-            read = source_format(port.input.source).read_file
-            packed = PackFiles(pack, columns, self.arrow(frame.schema), read)
-            return self.files[port.input.source.name].mapInArrow(packed, PACKED_DDL)
+            reader = source_format(port.input.source).column_reader(columns, self.arrow(frame.schema))
+            if reader is not None:
+                return self.files[port.input.source.name].mapInArrow(PackFiles(pack, reader), PACKED_DDL)
         return _plain(frame).mapInArrow(pack, PACKED_DDL)
 
     def ticks(self) -> DataFrame:

@@ -7,8 +7,10 @@ JVM at hand: then the folder is looked for on this machine, and where it is not 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +27,8 @@ class Folder(Protocol):
         """Write a file, whole or not at all."""
         ...
 
-    def has_files(self, name: str) -> bool:
-        """Whether there is a folder of that name with something in it."""
+    def names(self, name: str) -> list[str]:
+        """What there is in a folder of that name, but for what is hidden."""
         ...
 
 
@@ -37,6 +39,15 @@ def folder_of(spark: SparkSession, path: str) -> Folder:
     folder = HadoopFolder(spark, path)
     # Hadoop keeps a checksum beside every local file, and refuses one that was mended by hand.
     return LocalFolder(Path(folder.path.toUri().getPath())) if folder.files.getScheme() == "file" else folder
+
+
+def is_there(spark: Any, address: str) -> bool:
+    """Whether there is a file at an address, written as a URI."""
+    parts = urlsplit(address)
+    if parts.scheme in ("", "file") or not hasattr(spark, "_jvm"):
+        return Path(unquote(parts.path)).exists()
+    file = HadoopFolder(spark, spark._jvm.java.net.URI(address))
+    return bool(file.files.exists(file.path))
 
 
 class LocalFolder:
@@ -57,16 +68,16 @@ class LocalFolder:
             hidden.write_text(text, "utf-8")
             hidden.replace(self.path / name)
 
-    def has_files(self, name: str) -> bool:
-        """Whether there is a folder of that name with something in it."""
+    def names(self, name: str) -> list[str]:
+        """What there is in a folder of that name, but for what is hidden."""
         folder = self.path / name
-        return folder.is_dir() and any(not file.name.startswith(".") for file in folder.iterdir())
+        return _shown(file.name for file in folder.iterdir()) if folder.is_dir() else []
 
 
 class HadoopFolder:
     """A folder of any file system of Hadoop's."""
 
-    def __init__(self, spark: Any, path: str) -> None:
+    def __init__(self, spark: Any, path: Any) -> None:
         self.jvm = spark._jvm
         self.path = self._path(path)
         self.files = self.path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -92,12 +103,15 @@ class HadoopFolder:
         self.files.delete(file, False)
         self.files.rename(hidden, file)
 
-    def has_files(self, name: str) -> bool:
-        """Whether there is a folder of that name with something in it."""
+    def names(self, name: str) -> list[str]:
+        """What there is in a folder of that name, but for what is hidden."""
         folder = self._path(self.path, name)
-        if not self.files.exists(folder):
-            return False
-        return any(not entry.getPath().getName().startswith(".") for entry in self.files.listStatus(folder))
+        found = self.files.listStatus(folder) if self.files.exists(folder) else ()
+        return _shown(entry.getPath().getName() for entry in found)
 
     def _path(self, *parts: Any) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(*parts)
+
+
+def _shown(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]

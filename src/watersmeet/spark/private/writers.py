@@ -2,9 +2,9 @@
 
 Why: users start their queries themselves, with `DataFrame.writeStream`, perhaps far behind the join; PySpark has no
 hook before a start, and a listener hears of it too late to refuse. Uses: the methods of `DataStreamWriter` are wrapped;
-of the classic one its ``_df`` and the text of ``_jdf``'s plan, of the one of Spark Connect ``_write_stream`` and its
-plan. Seen in: 4.3.0. Where something is missing nothing is seen: the query starts as ever, and its workers find a
-foreign state when they open it.
+of the classic one its ``_df``, and the text and the leaves of ``_jdf``'s plan, of the one of Spark Connect
+``_write_stream`` and its plan. Seen in: 4.3.0. Where something is missing nothing is seen: the query starts as ever,
+and its workers find a foreign state when they open it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ _NOTED = "_watersmeet_noted"
 
 Started = Callable[[Any], None]
 """Called with the query once it runs."""
-BeforeStart = Callable[[Any, str, tuple[str, ...]], Started]
-"""Called before a start with the session, the checkpoint and the tokens of the joins; it may refuse."""
+Sources = list[tuple[int, dict[str, str]]]
+"""Of every source of a query, in the order of their offsets: the number of its folder in a checkpoint, its options."""
+BeforeStart = Callable[[Any, str, tuple[str, ...], Sources], Started]
+"""Called before a start with the session, the checkpoint, the tokens of the joins, and the sources; it may refuse."""
 
 
 def watch_starts(writer: type, before: BeforeStart) -> None:
@@ -54,7 +56,7 @@ def _watched(method: Callable[..., Any], before: BeforeStart) -> Callable[..., A
         checkpoint = _checkpoint(self, session) if tokens else None
         if checkpoint is None:
             return method(self, *args, **named)
-        after = before(session, checkpoint, tokens)
+        after = before(session, checkpoint, tokens, _sources(self))
         query = method(self, *args, **named)
         after(query)
         return query
@@ -84,6 +86,26 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
     except AttributeError:
         return None, ()
     return session, tuple(dict.fromkeys(found.decode() for found in _TOKEN.findall(plan)))
+
+
+def _sources(writer: Any) -> Sources:
+    """The sources of what is written; none where they cannot be seen. Spark gives equal ones a folder together."""
+    if not hasattr(writer, "_df"):
+        return []
+    jvm = writer._df.sparkSession._jvm
+    leaves = jvm.scala.jdk.javaapi.CollectionConverters.asJava(
+        writer._df._jdf.queryExecution().analyzed().collectLeaves()
+    )
+    streams = [leaf for leaf in leaves if leaf.isStreaming()]
+    folders = [next(n for n, other in enumerate(streams) if other.equals(leaf)) for leaf in streams]
+    return [(sorted(set(folders)).index(n), _options(jvm, leaf)) for n, leaf in zip(folders, streams, strict=True)]
+
+
+def _options(jvm: Any, leaf: Any) -> dict[str, str]:
+    """The options of a file source; other sources show them otherwise, or not at all."""
+    if leaf.getClass().getSimpleName() != "StreamingRelation":
+        return {}
+    return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))
 
 
 def _checkpoint(writer: Any, session: Any) -> str | None:

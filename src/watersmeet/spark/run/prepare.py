@@ -5,7 +5,7 @@ Everything that can be refused is refused here, for all queries together, before
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
@@ -104,11 +104,16 @@ class Inputs:
 
 
 def prepare(
-    script: Script, spark: SparkSession, storage: Path, analyzed: Sequence[AnalyzedQuery] | None = None
+    script: Script,
+    spark: SparkSession,
+    storage: Path,
+    analyzed: Sequence[AnalyzedQuery] | None = None,
+    by_spark: Collection[str] = (),
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
-    ``analyzed``: the queries as they may run, where that is known already.
+    ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
+    may read itself.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -117,7 +122,7 @@ def prepare(
     with _collecting(refusals):
         check_references(script)
         script = script.resolved()
-        inputs = _inputs(script, spark, storage)
+        inputs = _inputs(script, spark, storage, by_spark)
         found: list[Prepared] = []
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
             with _collecting(refusals):
@@ -208,11 +213,11 @@ def _anew(query: Query) -> str:
     return f"let it write into a sink of its own, with another name and path than `{query.into}`."
 
 
-def _inputs(script: Script, spark: SparkSession, storage: Path) -> Inputs:
+def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collection[str]) -> Inputs:
     """The frames of all sources."""
     static = static_tables(spark, script, storage / "static")
     frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})
-    return Inputs(frames, find_files(spark, script, {}), static)
+    return Inputs(frames, find_files(spark, script, {}, by_spark), static)
 
 
 def _others(query: Query) -> Iterator[tuple[str, str | None, Span]]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
-from watersmeet.errors import TravellingError, WatersmeetError, refuse, travelled
+from watersmeet.errors import Refusal, TravellingError, WatersmeetError, refuse, travelled
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress, progress_of
 from watersmeet.plan.nodes import Script
@@ -76,8 +76,28 @@ def run_script(
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
     _set(script, spark)
-    prepared = prepare(script, spark, storage, analyzed)
     listeners = Listeners(on_progress, on_failure, on_news, is_interrupted)
+    by_spark: set[str] = set()
+    while True:
+        try:
+            return _run(prepare(script, spark, storage, analyzed, by_spark), listeners, trigger)
+        except _OnlySparkReadsError as error:
+            # Nothing of the batch was delivered: it is repeated from the checkpoint, with the files that it had.
+            by_spark.add(error.source)
+            on_news(f"{error.query}: {error.source} is read by Spark from now on: {error.reason}.")
+
+
+class _OnlySparkReadsError(Exception):
+    """A file has come that workers do not read as Spark would."""
+
+    def __init__(self, query: str, refusal: Refusal) -> None:
+        self.query = query
+        self.source, self.reason = (refusal.parameters[name] for name in ("source", "reason"))
+        super().__init__(refusal.message)
+
+
+def _run(prepared: list[Prepared], listeners: Listeners, trigger: Trigger) -> None:
+    """Run queries to their end."""
     for query in prepared:
         _make_ready(query)
     _pass(prepared, listeners, available_now=trigger != "continuous")
@@ -85,7 +105,7 @@ def run_script(
     held = [query for query in prepared if trigger != "continuous" and is_waiting(query)]
     for query in held:
         write_loaded(query)
-        on_news(f"{query.name}: {Loading(query.tables).names} loaded.")
+        listeners.on_news(f"{query.name}: {Loading(query.tables).names} loaded.")
     if held:
         _pass(held, listeners, available_now=True)
     if trigger == "end":
@@ -205,6 +225,9 @@ def _raise_failure(prepared: list[Prepared], queries: list[StreamingQuery], on_f
     for mine, query in zip(prepared, queries, strict=True):
         error = query.exception()
         if error is not None:
+            ours = travelled(str(error))
+            if ours is not None and ours.condition == "NOT_AS_COLUMNS":
+                raise _OnlySparkReadsError(mine.name, ours)
             on_failure(mine.name)
             raise failure_of(error, mine.result.sparkSession)
 

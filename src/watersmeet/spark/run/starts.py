@@ -1,4 +1,4 @@
-"""Starts of queries that have joins of ours: a checkpoint of another query is refused before anything runs.
+"""Starts of queries that have joins of ours: what must not go on with a checkpoint is refused before anything runs.
 
 Every query that is built gets a token, which the observations of its joins carry in their names. So its joins are found
 again in whatever frame they end up, and with them what they are: their identities.
@@ -16,8 +16,9 @@ from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.private.files import Folder, folder_of
-from watersmeet.spark.private.writers import Started, watch_starts
+from watersmeet.spark.private.writers import Sources, Started, watch_starts
 from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.sources.missing import check_inputs
 
 ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
 BEGUN = "offsets"
@@ -47,12 +48,14 @@ def watch(frame: DataFrame) -> None:
 def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
     """Whose checkpoint this is, if it is anyone's; refused if nobody can tell."""
     folder = folder_of(spark, str(checkpoint))
-    text = folder.read(OWNER) if folder.has_files(BEGUN) else None
+    text = folder.read(OWNER) if folder.names(BEGUN) else None
     return None if text is None else Owner.from_text(text, str(checkpoint), anew)
 
 
-def _before_start(spark: SparkSession, checkpoint: str, tokens: tuple[str, ...]) -> Started:
-    return before_start(spark, checkpoint, Owner(tuple(_built[token] for token in tokens if token in _built)))
+def _before_start(spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources) -> Started:
+    started = before_start(spark, checkpoint, Owner(tuple(_built[token] for token in tokens if token in _built)))
+    check_inputs(spark, checkpoint, sources)
+    return started
 
 
 def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
@@ -63,7 +66,7 @@ def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, checkpoint, ANEW)
-    is_new = not folder.has_files(BEGUN) if was is None else was.format < now.format
+    is_new = not folder.names(BEGUN) if was is None else was.format < now.format
     return (lambda query: _record(query, now, folder, spark.version)) if is_new else _nothing
 
 

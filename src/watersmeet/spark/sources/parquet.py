@@ -1,0 +1,242 @@
+"""Columns of Parquet files as Spark reads them, or the reason why only Spark can.
+
+What is not known to give the same values is left to Spark: `AS_SPARK` lists what is. Footer and path decide, before the
+first row of a file is read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.errors import Refusal, TravellingError
+from watersmeet.formats.source import local_path
+
+ROWS_PER_BATCH = 131_072
+GLOB = "*?[{"
+"""Characters that make a pattern of a path."""
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+_INTEGERS = frozenset({"int32", "int64", "double", "decimal"})
+_WALL, _MOMENT = "timestamp_ntz", "timestamp"
+AS_SPARK = {
+    ("BOOLEAN", "None"): {"bool"},
+    ("INT32", "None"): _INTEGERS,
+    ("INT32", "Int8"): _INTEGERS | {"int8", "int16"},
+    ("INT32", "Int16"): _INTEGERS | {"int16"},
+    ("INT32", "Int32"): _INTEGERS,
+    ("INT32", "UInt8"): {"int32", "int64"},
+    ("INT32", "UInt16"): {"int32", "int64"},
+    ("INT32", "UInt32"): {"int64"},
+    ("INT32", "Date"): {"date32[day]"},
+    ("INT32", "Decimal"): {"decimal"},
+    ("INT64", "None"): {"int64", "decimal"},
+    ("INT64", "Int64"): {"int64", "decimal"},
+    ("INT64", "Decimal"): {"decimal"},
+    ("INT64", "Timestamp milliseconds"): {_MOMENT, _WALL},
+    ("INT64", "Timestamp microseconds"): {_MOMENT, _WALL},
+    ("INT96", "None"): {_MOMENT},
+    ("FLOAT", "None"): {"float", "double"},
+    ("DOUBLE", "None"): {"double"},
+    ("BYTE_ARRAY", "None"): {"binary", "string"},
+    ("BYTE_ARRAY", "String"): {"binary", "string"},
+    ("FIXED_LEN_BYTE_ARRAY", "None"): {"binary"},
+    ("FIXED_LEN_BYTE_ARRAY", "Decimal"): {"decimal"},
+}
+"""By the physical and the logical type of a column, the types as which it can be read with the values of Spark."""
+
+_DIGITS = {"INT32": 10, "INT64": 20}
+"""How many digits before the point Spark wants of a decimal that is read from integers."""
+_CALENDARS = {"Date": ("3.0.0", b"org.apache.spark.legacyDateTime"),
+              "Timestamp": ("3.0.0", b"org.apache.spark.legacyDateTime"),
+              "INT96": ("3.1.0", b"org.apache.spark.legacyINT96")}  # fmt: skip
+"""The Spark since which such values follow our calendar, and what a footer has in which they do not all the same."""
+_VERSION = b"org.apache.spark.version"
+
+
+class UnlikeSparkError(Exception):
+    """Why a file is not known to give the values of Spark."""
+
+
+@dataclass(frozen=True)
+class ParquetColumns:
+    """Reads columns of the files of a source, in a worker.
+
+    - ``columns``: their names in the files, in the order of ``schema``, which has the types they are declared with
+    - ``root``: the folder in which the source looks for files, as an absolute path; it may be a pattern
+    - ``folders``: the columns that folders ``column=value`` tell, in small letters; None: folders tell nothing
+    - ``skips_missing``: whether a file that is gone is passed over
+    """
+
+    source: str
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    root: str
+    folders: tuple[str, ...] | None = ()
+    skips_missing: bool = False
+
+    def check(self, path: str) -> None:
+        """Raise why only Spark can read a file, if it is so."""
+        if Path(path).stat().st_size:
+            with _opened(path) as file:
+                self._found(file, path)
+
+    def read(self, address: str) -> Iterator[pa.RecordBatch]:
+        """The rows of a file, as they are declared."""
+        path = local_path(address)
+        try:
+            if Path(path).stat().st_size:  # Spark passes over a file without a byte
+                with _opened(path) as file:
+                    yield from self._rows(file, self._found(file, path))
+        except FileNotFoundError as error:
+            if not self.skips_missing:
+                raise TravellingError(Refusal("INPUT_FILE_GONE", {"file": path, "more": ""})) from error
+        except UnlikeSparkError as error:
+            told = {"source": self.source, "file": path, "reason": str(error)}
+            raise TravellingError(Refusal("NOT_AS_COLUMNS", told)) from error
+
+    def _found(self, file: Any, path: str) -> list[str | pa.Scalar]:
+        """Of every column what it is called in the file, or its value for all rows of the file."""
+        told = {} if self.folders is None else folders_of(self.root, path)
+        if self.folders is not None and tuple(told) != self.folders:
+            raise UnlikeSparkError("its folders name other columns than those of other files")
+        by_name: dict[str, list[Any]] = {}
+        for leaf in (file.schema.column(number) for number in range(len(file.schema))):
+            by_name.setdefault(leaf.path.split(".")[0].lower(), []).append(leaf)
+        found: list[str | pa.Scalar] = []
+        for column, field in zip(self.columns, self.schema, strict=True):
+            leaves = by_name.get(column.lower(), [])
+            if column.lower() in told:
+                found.append(_of_folder(column, told[column.lower()], field.type))
+            elif "." in column or len(leaves) > 1 or any(leaf.path.lower() != column.lower() for leaf in leaves):
+                raise UnlikeSparkError(f"it has more than one column `{column}`, or a nested one")
+            elif leaves:
+                _check_column(leaves[0], field.type, file)
+                found.append(leaves[0].path)
+            else:
+                found.append(pa.scalar(None, field.type))
+        return found
+
+    def _rows(self, file: Any, found: Sequence[str | pa.Scalar]) -> Iterator[pa.RecordBatch]:
+        names = list(dict.fromkeys(one for one in found if isinstance(one, str)))
+        for batch in file.iter_batches(ROWS_PER_BATCH, columns=names):
+            arrays = [
+                declared(batch.column(one), field.type) if isinstance(one, str) else pa.repeat(one, batch.num_rows)
+                for one, field in zip(found, self.schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def declared(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of a file in the declared type."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if values.type == kind:
+        return values
+    if pa.types.is_timestamp(kind):
+        # A time zone in the file says how to show a moment, and neither reader moves one for it.
+        return values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64()).view(kind)
+    # Spark takes bytes for text as they are.
+    return values.cast(kind, safe=not pa.types.is_string(kind) and not pa.types.is_large_string(kind))
+
+
+def folders_of(root: str, path: str) -> dict[str, str]:
+    """The columns, in small letters, that the folders between the root and a file tell, with the texts of their values.
+
+    >>> folders_of("/x=1/data", "/x=1/data/Day=7/hour=3/0.parquet"), folders_of("/data", "/data/sub/0.parquet")
+    ({'day': '7', 'hour': '3'}, {})
+    """
+    pattern = re.search(rf"[^/]*[{re.escape(GLOB)}]", root)
+    base = root[: pattern.start()] if pattern else f"{root}/"
+    below = path.removeprefix(base).split("/")[:-1]
+    if not any("=" in part for part in below):
+        return {}
+    told = [part.partition("=") for part in below]
+    names = [name.lower() for name, _, _ in told]
+    is_plain = all(name and equals and value and "%" not in name + value for name, equals, value in told)
+    if pattern or not path.startswith(base) or not is_plain or len(set(names)) < len(names):
+        raise UnlikeSparkError("only Spark knows what its folders tell")
+    return dict(zip(names, (value for _, _, value in told), strict=True))
+
+
+def folders_of_all(root: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """The columns that the folders of all these files tell."""
+    found = {tuple(folders_of(root, path)) for path in paths}
+    if len(found) > 1:
+        raise UnlikeSparkError("folders name other columns for some files than for others")
+    return next(iter(found), ())
+
+
+def _opened(path: str) -> Any:
+    try:
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise UnlikeSparkError(f"its footer cannot be read ({error})") from error
+
+
+def _check_column(leaf: Any, kind: pa.DataType, file: Any) -> None:
+    """Raise why a column is not known to give the values of Spark in that type."""
+    logical: dict[str, Any] = json.loads(leaf.logical_type.to_json())
+    type_ = str(logical["Type"])
+    stored = type_
+    if type_ == "Int":
+        stored = f"{'' if logical['isSigned'] else 'U'}Int{logical['bitWidth']}"
+    elif type_ == "Timestamp":
+        stored = f"Timestamp {logical['timeUnit']}"
+    is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
+    is_known = _name(kind) in AS_SPARK.get((leaf.physical_type, stored), ()) and _holds(kind, leaf, logical)
+    if not (is_flat and is_known and _is_cast(file.schema_arrow.field(leaf.path).type, kind)):
+        shown = leaf.physical_type if stored == "None" else f"{leaf.physical_type} ({stored})"
+        raise UnlikeSparkError(f"its column `{leaf.path}` is {shown}, declared {_name(kind)}")
+    metadata: dict[bytes, bytes] = file.metadata.metadata or {}
+    since, legacy = _CALENDARS.get(leaf.physical_type) or _CALENDARS.get(type_) or ("", b"")
+    if since and _VERSION in metadata and (metadata[_VERSION].decode() < since or legacy in metadata):
+        raise UnlikeSparkError(f"its column `{leaf.path}` follows the legacy calendar")
+
+
+def _is_cast(found: pa.DataType, kind: pa.DataType) -> bool:
+    """Whether Arrow, which may have kept a type of its own in the file, takes its values for the declared type."""
+    try:
+        declared(pa.array([], found), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return False
+    return True
+
+
+def _holds(kind: Any, leaf: Any, logical: dict[str, Any]) -> bool:
+    """Whether a decimal holds all values of a column, as Spark wants it; other types do."""
+    if not pa.types.is_decimal(kind):
+        return True
+    if logical["Type"] != "Decimal":
+        return kind.precision - kind.scale >= _DIGITS[leaf.physical_type]
+    more = kind.scale - logical["scale"]
+    return more >= 0 and kind.precision - logical["precision"] >= more
+
+
+def _name(kind: Any) -> str:
+    """A declared type as `AS_SPARK` calls it."""
+    if pa.types.is_timestamp(kind):
+        return _MOMENT if kind.tz else _WALL
+    return "decimal" if pa.types.is_decimal(kind) else str(kind).removeprefix("large_")
+
+
+def _of_folder(column: str, text: str, kind: pa.DataType) -> pa.Scalar:
+    """The value that a folder tells."""
+    if text == NO_VALUE:
+        return pa.scalar(None, kind)
+    is_number = pa.types.is_signed_integer(kind) and re.fullmatch(r"0|-?[1-9]\d{0,17}", text, re.ASCII)
+    if is_number or _name(kind) == "string":
+        try:
+            return pa.scalar(int(text) if is_number else text, kind)
+        except pa.ArrowInvalid:
+            pass
+    raise UnlikeSparkError(f"the folder `{column}={text}` has a value that only Spark reads")
