@@ -12,6 +12,7 @@ from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, source_forma
 STREAM = "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in');"
 TABLE = "CREATE TABLE s (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))"
 ALL = "SELECT TABLE * FROM s;"
+FORGETTING = "CREATE SINK o USING csv OPTIONS (path 'o', retention '7d');"
 REMOTE = "CREATE SINK o USING csv OPTIONS (path 's3://b', changes 'snapshot');"
 
 
@@ -38,6 +39,10 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         (
             f"{TABLE} USING json; {REMOTE} INSERT INTO o {ALL}",
             "a table as it is can only be kept in a folder of this machine",
+        ),
+        (
+            f"{STREAM} {FORGETTING} INSERT INTO o SELECT STREAM * FROM s;",
+            "there is no log of its files that could forget them",
         ),
         (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json or csv"),
         (

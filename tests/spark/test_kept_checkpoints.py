@@ -19,5 +19,7 @@ def test_a_kept_checkpoint_of_every_family_is_continued(spark: SparkSession, arc
     before = written(project)
     add_rows(project, 1)
     run(project, spark, project / REWORDED.name)
-    found = {name: rows - before[name] for name, rows in written(project).items()}
+    after = written(project)
+    assert {name: rows - after[name] for name, rows in before.items()} == {name: Counter() for name in before}
+    found = {name: rows - before[name] for name, rows in after.items()}
     assert found == {name: Counter(rows) for name, rows in json.loads((project / "expected.json").read_text()).items()}

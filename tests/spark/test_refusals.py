@@ -235,7 +235,7 @@ def test_all_refusals_of_a_script_come_together(spark: SparkSession, tmp_path: P
 
 def test_if_one_query_does_not_start_none_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    second = "CREATE SINK nowhere USING parquet;\n" + QUERY.replace("out", "nowhere")
+    second = "CREATE SINK nowhere USING rate;\n" + QUERY.replace("out", "nowhere")
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')") + second
     assert conditions(lambda: run(spark, text, tmp_path, "continuous")) == ["WRONG_OPTION"]
     assert spark.streams.active == []

@@ -257,14 +257,16 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
         assert caught.value.getCondition() == "WRONG_OPTION" and "secret" not in str(caught.value)
 
 
-def test_postgres_without_its_driver_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_postgres_without_its_driver_is_refused(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from watersmeet.formats import postgres
     from watersmeet.spark.sinks.table_sinks import Target
 
     monkeypatch.setattr(postgres, "find_spec", lambda name: None)
     target = Target(Sink("pg", "postgres", {"table": "t"}), "query", tmp_path)
     with pytest.raises(WatersmeetError, match="POSTGRES_NOT_INSTALLED"):
-        target.format.check_target(target, None)
+        target.format.check_target(target, None, spark)
 
 
 # Kafka

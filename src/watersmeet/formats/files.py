@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from watersmeet.errors import Refusal
+from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import ColumnReader, SourceFormat, local_path
 from watersmeet.type_names import TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.sinks.table_sinks import Target
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
                          "sourcearchivedir", "pathglobfilter", "recursivefilelookup", "filenameonly",
@@ -93,18 +96,32 @@ class Parquet(NamedColumns):
 
 
 class FileSink(SinkFormat):
-    """Files in which a folder can hold a table as it is."""
+    """Files in a folder, to which every batch adds its own, or which holds a table as it is."""
 
-    names: ClassVar = ("csv", "json", "orc", "parquet")
+    names: ClassVar = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "snapshot"})
+    is_batched: ClassVar = True
+    has_files: ClassVar = True
 
     def can_take(self, changes: Changes) -> bool:
         """Whether there is a folder to hold the table."""
         return super().can_take(changes) and (changes != "snapshot" or PATH in self.sink.said)
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a folder of another machine that is to hold a table."""
+        """Refuse a folder of another machine that is to hold a table, and what would have no effect."""
         path = self.sink.said.get(PATH, "")
         if self.changes == "snapshot" and "://" in local_path(path):
             reason, hint = "a table as it is can only be kept in a folder of this machine", "write `changes 'log'`."
             yield self.wrong_option(f"path '{path}'", reason, hint)
+        if "retention" in self.sink.said:
+            reason, hint = "there is no log of its files that could forget them", "leave it out, and delete old files."
+            yield self.wrong_option("retention", reason, hint)
+
+    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+        """Refuse a folder of another query, format or checkpoint."""
+        from watersmeet.spark.sinks.files import Files
+
+        if PATH not in self.sink.said:
+            wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
+            raise WatersmeetError([replace(wrong, place=place)])
+        Files(target).check_start(spark, place)

@@ -11,6 +11,8 @@ from watersmeet.errors import Place, Refusal, refuse
 from watersmeet.formats.sink import Changes, SinkFormat
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.table_sinks import Target
 
@@ -48,7 +50,7 @@ class PostgresSink(SinkFormat):
                 f"USING {self.sink.format}", "no table is named", "add `table 'name'` to its OPTIONS."
             )
 
-    def check_target(self, target: Target, place: Place | None) -> None:
+    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
         """Refuse what cannot be reached."""
         if find_spec("psycopg") is None:
             raise refuse("POSTGRES_NOT_INSTALLED", place, package="psycopg")

@@ -10,6 +10,8 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import Place, Refusal
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.table_sinks import Target
 
@@ -37,6 +39,7 @@ class SinkFormat:
     - ``has_text_keys``: keys go there as text
     - ``is_of_spark``: Spark must know the format
     - ``is_batched``: it is always written batch by batch, never by a streaming sink of Spark's
+    - ``has_files``: it is files in a folder, which can be renamed and replaced
     """
 
     sink: Sink
@@ -49,6 +52,7 @@ class SinkFormat:
     has_text_keys: ClassVar[bool] = False
     is_of_spark: ClassVar[bool] = True
     is_batched: ClassVar[bool] = False
+    has_files: ClassVar[bool] = False
 
     @classmethod
     def covers(cls, sink: Sink) -> bool:
@@ -100,7 +104,7 @@ class SinkFormat:
         """What is wrong with its options and can be told without Spark."""
         yield from ()
 
-    def check_target(self, target: Target, place: Place | None) -> None:
+    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
         """Refuse what is known to fail, now that the query is about to start."""
 
     def writer(self, target: Target) -> Write:

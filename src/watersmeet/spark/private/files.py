@@ -1,13 +1,13 @@
-"""Small files beside a checkpoint, in whatever file system it is.
+"""Files of a checkpoint and of a sink, in whatever file system they are.
 
-Why: a checkpoint may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem``
-through the JVM of a classic session (``_jvm``, ``_jsparkSession``). Seen in: 4.3.0. Through Spark Connect there is no
-JVM at hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
+Why: they may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem`` through
+the JVM of a classic session (``_jvm``, ``_jsparkSession``). Seen in: 4.3.0. Through Spark Connect there is no JVM at
+hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Folder(Protocol):
-    """A folder of small files."""
+    """A folder. Names may lead into folders below it."""
 
     def read(self, name: str) -> str | None:
         """The text of a file; None: there is none."""
@@ -27,9 +27,26 @@ class Folder(Protocol):
         """Write a file, whole or not at all."""
         ...
 
-    def names(self, name: str) -> list[str]:
-        """What there is in a folder of that name, but for what is hidden."""
+    def has_files(self, name: str) -> bool:
+        """Whether there is a folder of that name with something in it."""
         ...
+
+    def names(self, name: str = "") -> list[str]:
+        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        ...
+
+    def move(self, name: str, to: str) -> None:
+        """Give a file or a folder another name, in one step."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with what is in it, if it is there."""
+        ...
+
+
+def is_reachable(spark: SparkSession, path: str) -> bool:
+    """Whether the files of a path can be moved from here: without a JVM those of this machine can."""
+    return hasattr(spark, "_jsparkSession") or "://" not in path.removeprefix("file://")
 
 
 def folder_of(spark: SparkSession, path: str) -> Folder:
@@ -38,7 +55,9 @@ def folder_of(spark: SparkSession, path: str) -> Folder:
         return LocalFolder(Path(path.removeprefix("file://").removeprefix("file:")))
     folder = HadoopFolder(spark, path)
     # Hadoop keeps a checksum beside every local file, and refuses one that was mended by hand.
-    return LocalFolder(Path(folder.path.toUri().getPath())) if folder.files.getScheme() == "file" else folder
+    if folder.files.getScheme() != "file":
+        return folder
+    return LocalFolder(Path(folder.files.makeQualified(folder.path).toUri().getPath()))
 
 
 def is_there(spark: Any, address: str) -> bool:
@@ -63,15 +82,34 @@ class LocalFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file, whole or not at all, if the folder is there."""
-        if self.path.is_dir():
-            hidden = self.path / f".{name}"
+        file = self.path / name
+        if file.parent.is_dir():
+            hidden = file.with_name(f".{file.name}")
             hidden.write_text(text, "utf-8")
-            hidden.replace(self.path / name)
+            hidden.replace(file)
 
-    def names(self, name: str) -> list[str]:
-        """What there is in a folder of that name, but for what is hidden."""
+    def has_files(self, name: str) -> bool:
+        """Whether there is a folder of that name with something in it."""
+        return any(not file.startswith(".") for file in self.names(name))
+
+    def names(self, name: str = "") -> list[str]:
+        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
         folder = self.path / name
-        return _shown(file.name for file in folder.iterdir()) if folder.is_dir() else []
+        return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+
+    def move(self, name: str, to: str) -> None:
+        """Give a file or a folder another name, in one step."""
+        target = self.path / to
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (self.path / name).rename(target)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with what is in it, if it is there."""
+        file = self.path / name
+        if file.is_dir() and not file.is_symlink():
+            shutil.rmtree(file)
+        else:
+            file.unlink(missing_ok=True)
 
 
 class HadoopFolder:
@@ -95,7 +133,8 @@ class HadoopFolder:
 
     def write(self, name: str, text: str) -> None:
         """Write a file, whole or not at all."""
-        hidden, file = self._path(self.path, f".{name}"), self._path(self.path, name)
+        file = self._path(self.path, name)
+        hidden = self._path(file.getParent(), f".{file.getName()}")
         stream = self.files.create(hidden, True)
         stream.write(bytearray(text.encode()))
         stream.close()
@@ -103,15 +142,27 @@ class HadoopFolder:
         self.files.delete(file, False)
         self.files.rename(hidden, file)
 
-    def names(self, name: str) -> list[str]:
-        """What there is in a folder of that name, but for what is hidden."""
-        folder = self._path(self.path, name)
-        found = self.files.listStatus(folder) if self.files.exists(folder) else ()
-        return _shown(entry.getPath().getName() for entry in found)
+    def has_files(self, name: str) -> bool:
+        """Whether there is a folder of that name with something in it."""
+        return any(not file.startswith(".") for file in self.names(name))
+
+    def names(self, name: str = "") -> list[str]:
+        """What is in it, or in a folder below it, in order; nothing, if that is not there."""
+        folder = self._path(self.path, name) if name else self.path
+        if not self.files.exists(folder):
+            return []
+        return sorted(entry.getPath().getName() for entry in self.files.listStatus(folder))
+
+    def move(self, name: str, to: str) -> None:
+        """Give a file or a folder another name, in one step."""
+        file, target = self._path(self.path, name), self._path(self.path, to)
+        self.files.mkdirs(target.getParent())
+        if not self.files.rename(file, target):
+            raise OSError(f"{file} could not be renamed to {target}")
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with what is in it, if it is there."""
+        self.files.delete(self._path(self.path, name), True)
 
     def _path(self, *parts: Any) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(*parts)
-
-
-def _shown(names: Iterable[str]) -> list[str]:
-    return [name for name in names if not name.startswith(".")]

@@ -6,6 +6,7 @@ Each function says what it reads. Seen in: 4.3.0.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _DELAY = "spark.watermarkDelayMs"
+_UNREAD = re.compile("CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE|ChecksumException.*/state/")
+_LOCATION = re.compile(r"checkpointLocation=(?:file:(?://)?)?([^,\]]+)")
+_STATE_FILE = re.compile(r"file:(?://)?(/\S+/state/\d+/\S+?)(?=:? |$)", re.MULTILINE)
+_LZ4, _LZ4_HEADER = b"LZ4Block", 21
 
 
 @contextmanager
@@ -87,3 +92,35 @@ def query_id(checkpoint: Path) -> str | None:
     """
     file = checkpoint / "metadata"
     return str(json.loads(file.read_text())["id"]) if file.exists() else None
+
+
+def unread_state(text: str) -> tuple[str, str | None] | None:
+    """The checkpoint whose state could not be read, and the file if it is named, if an error of a query tells of that.
+
+    Uses the conditions of its errors, and the options of a query in the plan that follows. Under other words the error
+    is reported as it is.
+    """
+    where = _LOCATION.search(text)
+    if where is None or not _UNREAD.search(text):
+        return None
+    file = _STATE_FILE.search(text)
+    return where[1], None if file is None else file[1]
+
+
+def is_whole_changelog(data: bytes) -> bool:
+    """Whether a file of a state's changes is one, with its end, compressed as Spark does unless it is told otherwise.
+
+    Uses the frames of lz4 as Java writes them: a mark, the length at byte 9, and a frame of no length at the end.
+    """
+    at = 0
+    while data.startswith(_LZ4, at) and len(data) >= at + _LZ4_HEADER:
+        length = int.from_bytes(data[at + 9 : at + 13], "little")
+        at += _LZ4_HEADER + length
+        if not length:
+            return at == len(data)
+    return False
+
+
+def is_state_schema(text: str) -> bool:
+    """Whether a file can be the schema of a state: Java writes the length of its version, then the version."""
+    return text.startswith("\0\x02v")

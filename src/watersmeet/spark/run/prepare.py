@@ -178,7 +178,7 @@ def _prepared(
         if into is not None
     }
     for one in (target, *others.values()):
-        one.format.check_target(one, script.place(one.sink.span))
+        one.format.check_target(one, script.place(one.sink.span), spark)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
     return Prepared(name, built, target, place, marks, others, tables, static, unread)
@@ -210,7 +210,11 @@ def _anew(query: Query) -> str:
     """How to start a query without its checkpoint. What it wrote must stay apart: a sink remembers its batches."""
     if query.into is None:
         return "run it with another storage folder (`storage` in watersmeet.yml)."
-    return f"let it write into a sink of its own, with another name and path than `{query.into}`."
+    sinks = [query.into, *(sink for _, sink, _ in _others(query) if sink is not None)]
+    if len(sinks) == 1:
+        return f"let it write into a sink of its own, with another name and path than `{query.into}`."
+    named = " and ".join(f"`{sink}`" for sink in sinks)
+    return f"let it write into sinks of its own, with other names and paths than {named}."
 
 
 def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collection[str]) -> Inputs:

@@ -25,6 +25,7 @@ from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.observed import cores
 from watersmeet.spark.private.told import is_waiting_for_rows
 from watersmeet.spark.refusals import first_line, unwritten
+from watersmeet.spark.run.damage import state_damage
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.starts import before_start
@@ -163,7 +164,7 @@ def _start_all(prepared: list[Prepared], *, available_now: bool) -> list[Streami
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     result, target = prepared.result, prepared.target
     observed = result.observe(OUT, F.count(F.when(is_row(result), 1)).alias("rows"))
-    if prepared.others or needs_batches(target):
+    if prepared.others or needs_batches(target, result.sparkSession):
         others = {column: _located(column, other.format.writer(other)) for column, other in prepared.others.items()}
         write = split_outputs(target.format.writer(target), others) if others else target.format.writer(target)
         writer = observed.writeStream.foreachBatch(_travelling(write))
@@ -265,7 +266,10 @@ def failure_of(error: StreamingQueryException, spark: SparkSession) -> Watersmee
     if ours is not None:
         ours = located(ours, spark)
         return refuse("QUERY_FAILED", reason=ours.message, hint=ours.hint)
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    broken = state_damage(text)
+    if broken is not None:
+        return broken
+    lines = [line.strip().removeprefix("Caused by: ") for line in text.split("\n") if line.strip()]
     causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     reason = (causes[-1] if causes else lines[0])[:500]
     return refuse(

@@ -17,12 +17,11 @@ from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.private.files import Folder, folder_of
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
+from watersmeet.spark.run.damage import PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.sources.missing import check_inputs
 
 ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
-BEGUN = "offsets"
-"""The folder of a checkpoint in which there is something once a batch has been planned."""
 
 _built: dict[str, Told] = {}
 
@@ -46,9 +45,10 @@ def watch(frame: DataFrame) -> None:
 
 
 def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
-    """Whose checkpoint this is, if it is anyone's; refused if nobody can tell."""
+    """Whose checkpoint this is, if it is anyone's; refused if nobody can tell, or nobody can read it."""
     folder = folder_of(spark, str(checkpoint))
-    text = folder.read(OWNER) if folder.names(BEGUN) else None
+    check_files(folder, str(checkpoint), anew)
+    text = folder.read(OWNER) if folder.has_files(PLANNED) else None
     return None if text is None else Owner.from_text(text, str(checkpoint), anew)
 
 
@@ -66,7 +66,7 @@ def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, checkpoint, ANEW)
-    is_new = not folder.names(BEGUN) if was is None else was.format < now.format
+    is_new = not folder.has_files(PLANNED) if was is None else was.format < now.format
     return (lambda query: _record(query, now, folder, spark.version)) if is_new else _nothing
 
 

@@ -1,7 +1,8 @@
 """Several outputs of one query: what is shown beside its rows goes with each batch to sinks of its own.
 
-A batch that is repeated after a failure must not appear twice: its files go to a folder of its own, ``_batch=7``,
-which a repetition replaces. Other sinks get a repeated batch again, unless they know batches themselves.
+A batch that is repeated after a failure must not appear twice. Files see to that themselves, and where they cannot be
+renamed from here, a batch has a folder of its own, ``_batch=7``, which a repetition replaces. Other sinks get it
+again, unless they know batches themselves.
 """
 
 from __future__ import annotations

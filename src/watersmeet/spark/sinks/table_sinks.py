@@ -1,4 +1,4 @@
-"""Where rows go, and what writes a batch there where Spark's own streaming sinks would not do: changes of tables.
+"""Where rows go, and what writes a batch where Spark's own streaming sinks would not do: files, changes of tables.
 
 All of it goes through foreachBatch. A batch that is repeated after a failure changes nothing: files of a batch are
 replaced, a snapshot knows which batches it has.
@@ -6,11 +6,12 @@ replaced, a snapshot knows which batches it has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.analyze.table_sinks import key_columns, result_columns
@@ -24,7 +25,9 @@ from watersmeet.plan.expressions import quote
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
+from watersmeet.spark.private.files import is_reachable
 from watersmeet.spark.private.told import query_id
+from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.snapshots import Snapshot
 from watersmeet.spark.sources.records import encoded, key_of, value_of
@@ -74,9 +77,10 @@ def target_of(sink: Sink, name: str, query: AnalyzedQuery, checkpoint: Path) -> 
     return Target(sink, name, checkpoint, cast("Changes | None", format_.changes), key)
 
 
-def needs_batches(target: Target) -> bool:
+def needs_batches(target: Target, spark: SparkSession) -> bool:
     """Whether the target is written batch by batch; else Spark's own streaming sink writes there."""
-    return target.format.is_batched or target.changes is not None
+    is_batched = target.format.is_batched and is_reachable(spark, target.sink.said.get(PATH, ""))
+    return is_batched or target.changes is not None
 
 
 def batch_writer(target: Target) -> Write:
@@ -84,13 +88,21 @@ def batch_writer(target: Target) -> Write:
     if target.changes == "snapshot":
         return _snapshot(target)
 
+    files = Files(target) if target.format.has_files else None
+
+    def add(rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        if files is not None and is_reachable(rows.sparkSession, files.path):
+            files.write(rows, number, is_empty=is_empty)
+        elif not is_empty:
+            write_rows(rows, target.plain, number)
+
     def write(batch: DataFrame, number: int) -> None:
         if target.changes is None:
-            write_rows(encoded_rows(target, batch), target.plain, number)
+            add(encoded_rows(target, batch), number)
         elif target.changes == "upsert":
-            write_rows(upserted(batch, target.key, target.sink.name), target.plain, number)
+            add(upserted(batch, target.key, target.sink.name), number)
         else:
-            _write_log(target, batch, number)
+            _write_log(target, batch, number, add)
 
     return write
 
@@ -123,15 +135,13 @@ def run_of(checkpoint: Path) -> str:
     return query_id(checkpoint) or checkpoint.name
 
 
-def _write_log(target: Target, batch: DataFrame, number: int) -> None:
+def _write_log(target: Target, batch: DataFrame, number: int, add: Callable[..., None]) -> None:
     changes = logged(batch).persist()
     try:
-        # A batch without changes would leave an empty file behind each time.
-        if changes.isEmpty():
-            return
         has_folders = PATH in target.sink.said
         told = changes if has_folders else changes.withColumn(BATCH, F.lit(number).cast("bigint"))
-        write_rows(encoded_rows(target, told), target.plain, number)
+        # A batch without changes would leave an empty file behind each time.
+        add(encoded_rows(target, told), number, is_empty=changes.isEmpty())
     finally:
         changes.unpersist()
 

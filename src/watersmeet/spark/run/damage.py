@@ -1,0 +1,122 @@
+"""Checkpoints of which a file is torn or gone, with the name of that file.
+
+What is small is read before Spark starts: what a start of Spark reads at once, and fails at with words of its own. A
+damaged file of the state is met by a worker only; then its name is in what Spark says, or follows from it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.spark.private.files import Folder
+from watersmeet.spark.private.told import is_state_schema, is_whole_changelog, unread_state
+
+PLANNED, DONE = "offsets", "commits"
+"""The folders of a checkpoint with a file per batch: from when it was planned, and from when it was done."""
+
+_TORN = "is torn, or not what Spark has written there"
+
+
+def check_files(folder: Folder, checkpoint: str, anew: str) -> None:
+    """Refuse a checkpoint that Spark could not read; ``anew`` says how to start without it."""
+    for file, reason in _damages(folder):
+        raise damaged(checkpoint, f"{checkpoint}/{file}", reason, anew)
+
+
+def state_damage(text: str) -> WatersmeetError | None:
+    """The refusal of a checkpoint whose state Spark could not read, if that is what an error of a query says."""
+    found = unread_state(text)
+    if found is None:
+        return None
+    checkpoint, file = found
+    if file is None:
+        file, reason = _broken(Path(checkpoint), text)
+    else:
+        reason = _TORN if Path(file).exists() else "is gone"
+    return damaged(checkpoint, file, reason, "let the query write into a sink of its own, with another name and path.")
+
+
+def damaged(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
+    """The refusal of a checkpoint for a file of it."""
+    hint = f"put back that file, or the checkpoint, from a copy; or {anew}"
+    return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
+
+
+def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
+    planned, done = _numbers(folder, PLANNED), _numbers(folder, DONE)
+    if not planned and not done:
+        return
+    named = folder.read("metadata")
+    if named is None or '"id"' not in named or not _is_json(named):
+        yield "metadata", _TORN if named else "is empty or gone"
+    if done and max(done) not in planned:
+        yield f"{PLANNED}/{max(done)}", "is gone"
+    # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
+    read = [*(f"{PLANNED}/{number}" for number in planned[-2:]), *(f"{DONE}/{number}" for number in done[-1:])]
+    read += [*_source_files(folder, f"{PLANNED}/{max(planned, default=-1)}"), *_operator_files(folder)]
+    for file in read:
+        text = folder.read(file)
+        reason = "is gone" if text is None else _damage(text)
+        if reason is not None:
+            yield file, reason
+    for schemas in (f"state/{operator}/_stateSchema/default" for operator in folder.names("state")):
+        for name in folder.names(schemas):
+            if not name.startswith(".") and not is_state_schema(folder.read(f"{schemas}/{name}") or ""):
+                yield f"{schemas}/{name}", _TORN
+    sources = {len((folder.read(f"{PLANNED}/{number}") or "").splitlines()) for number in planned[-2:]}
+    if len(sources) > 1:
+        yield f"{PLANNED}/{planned[-1]}", _TORN
+
+
+def _broken(checkpoint: Path, text: str) -> tuple[str, str]:
+    """The file of a state that is broken, as far as it can be seen from outside, else their folder, and why."""
+    changes = {file: file.read_bytes() for file in sorted(checkpoint.glob("state/*/*/*.changelog"))}
+    can_tell = any(map(is_whole_changelog, changes.values()))
+    for file, data in changes.items():
+        if not data or (can_tell and not is_whole_changelog(data)):
+            return str(file), _TORN if data else "is empty"
+    causes = re.findall(r"^Caused by: (.*)$", text, re.MULTILINE)
+    return str(checkpoint / "state"), f"could not be loaded: {causes[-1] if causes else 'Spark does not say why'}"
+
+
+def _source_files(folder: Folder, planned: str) -> Iterator[str]:
+    """Where sources of files have written down what belongs to the last batch."""
+    for number, line in enumerate((folder.read(planned) or "").splitlines()[2:]):
+        found = re.search(r'"logOffset":(\d+)', line)
+        if found is not None and f"{found[1]}.compact" not in folder.names(f"sources/{number}"):
+            yield f"sources/{number}/{found[1]}"
+
+
+def _operator_files(folder: Folder) -> Iterator[str]:
+    """What the operators have written down of themselves with the last batch."""
+    for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
+        yield from (f"{log}/{number}" for number in _numbers(folder, log)[-1:])
+
+
+def _numbers(folder: Folder, name: str) -> list[int]:
+    return sorted(int(file) for file in folder.names(name) if file.isdecimal())
+
+
+def _damage(text: str) -> str | None:
+    r"""What is wrong with a file of Spark's: a version, then lines of JSON, where a dash stands for nothing.
+
+    >>> _damage('v1\n{"a": 1}\n-'), _damage(""), _damage('v1\n{"a"')
+    (None, 'is empty', 'is torn, or not what Spark has written there')
+    """
+    if not text.strip():
+        return "is empty"
+    version, *lines = text.splitlines()
+    is_whole = re.fullmatch(r"v\d+", version) and lines and all(line == "-" or _is_json(line) for line in lines)
+    return None if is_whole else _TORN
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

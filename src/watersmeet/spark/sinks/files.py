@@ -1,0 +1,217 @@
+"""A folder to which every batch adds files of its own, so that any reader sees each row once, whatever has crashed.
+
+Spark writes a batch into a hidden folder. Then its files are renamed into place, ``part-000000007-00001.json``: the
+number of the batch, and which of its files. A batch that is repeated takes away first what is there of it and of later
+batches, which a checkpoint that was put back makes again. In a log of changes a batch is a folder, ``_batch=7``.
+
+What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob looks: the batch that is being written,
+and ``owner``, which says whose the folder is. Earlier versions let Spark's own sink write: its log, without which its
+readers took files for rows that were none, is put there too, with the files that it does not name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.sink import PATH
+from watersmeet.spark.private.files import folder_of, is_reachable
+from watersmeet.spark.private.told import query_id
+from watersmeet.spark.sinks.outputs import BATCH, go_over
+from watersmeet.spark.sinks.snapshots import CURRENT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.private.files import Folder
+    from watersmeet.spark.sinks.table_sinks import Target
+
+HIDDEN = ".watersmeet"
+OWNER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/batch"
+LOG = "_spark_metadata"
+"""Where Spark's own sink lists its files; while it is there, Spark reads no others."""
+
+_OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
+_SPARKS = re.compile(r"part-\d{5,8}-.*")
+_JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
+"""What Spark adds to the name of a file: the job, and which file of a task it is."""
+
+
+@dataclass(frozen=True)
+class FolderOwner:
+    """Whose a folder is: an output of a query in a format, written with one checkpoint.
+
+    ``run``: the id that Spark gave to that checkpoint. ``after``: the last batch that Spark's own sink wrote there.
+    """
+
+    query: str
+    format: str
+    checkpoint: str
+    run: str | None
+    after: int = -1
+
+
+@dataclass
+class Files:
+    """The folder of a sink, for one start of its query. ``last``: the batch it has written last.
+
+    A batch with a higher number is new. So the folder is looked through once in a start, however many files it has.
+    """
+
+    target: Target
+    last: int | None = None
+    folder: Folder | None = None
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self.target.sink.said[PATH].rstrip("/")
+
+    def check_start(self, spark: SparkSession, place: Place | None) -> None:
+        """Refuse a folder of others before the query starts, as far as it can be seen from here."""
+        if is_reachable(spark, self.path):
+            begun = folder_of(spark, str(self.target.checkpoint)).has_files("offsets")
+            self._owner(folder_of(spark, self.path), place, is_begun=begun)
+
+    def _owner(self, folder: Folder, place: Place | None = None, *, is_begun: bool = True) -> FolderOwner:
+        """Whose the folder is from now on, unless it is somebody else's; ``is_begun``: the checkpoint has batches."""
+        target = self.target
+        checkpoint = str(target.checkpoint)
+        now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
+        names = [name for name in folder.names() if not name.startswith(".")]
+        text = folder.read(OWNER) if names else None
+        if text is None:
+            if CURRENT in names and target.changes != "snapshot":
+                raise self._of_another_sink("it holds a table as it is", place)
+            if not is_begun and any(name == LOG or _batch(name) is not None for name in names):
+                raise self._of_another_run("files of batches", place)
+            return now
+        if target.changes == "snapshot":
+            raise self._of_another_sink("it holds the rows of batches", place)
+        was = self._read(text, place)
+        for what, before, after in (("query", was.query, now.query), ("format", was.format, now.format)):
+            if before != after:
+                raise self._of_another_sink(f"its {what} was `{before}`, now it would be `{after}`", place)
+        if was.run != now.run:
+            raise self._of_another_run(f"query `{was.query}`, checkpoint {was.checkpoint}", place)
+        return was
+
+    def write(self, rows: DataFrame, number: int, *, is_empty: bool = False) -> None:
+        """Write a batch, in the place of what is there of it. One that is empty leaves nothing."""
+        # What stands for a folder may be of the JVM, and this object must travel to a server before it is used.
+        self.folder = folder = self.folder or folder_of(rows.sparkSession, self.path)
+        is_new = self.last is not None and number > self.last
+        owner = None if is_new else self._owner(folder)
+        if owner is not None and self._is_written(folder, owner, number):
+            go_over(rows)
+            return
+        if not is_empty:
+            options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
+            writer = rows.write.format(self.target.sink.format).options(**options)
+            writer.mode("overwrite").save(f"{self.path}/{STAGED}")
+        if owner is not None:
+            self._open(folder, owner, number)
+        if not is_empty:
+            self._place(folder, number)
+            self.last = number
+
+    def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
+        """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
+        last = max(owner.after, _last(folder))
+        if number < last:
+            raise self._of_another_run(f"Spark's own sink has written batch {last}, and batch {number} is next", None)
+        return number == last
+
+    def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
+        """Make the folder one of ours that ends before a batch. Done twice it is done once."""
+        last = _last(folder)
+        folder.write(OWNER, json.dumps(asdict(replace(owner, after=max(owner.after, last))), indent=2) + "\n")
+        names = folder.names()
+        if LOG in names:
+            listed = {name for log in _logs(folder) for name in _listed(folder, log)}
+            for name in names:
+                if _SPARKS.fullmatch(name) and name not in listed:
+                    folder.move(name, f"{HIDDEN}/unlisted/{name}")
+            folder.move(LOG, f"{HIDDEN}/{LOG}-{last}")
+        for name in names:
+            batch = _batch(name)
+            if batch is not None and batch >= number:
+                folder.delete(name)
+            elif batch is not None and name.startswith(BATCH) and self.target.changes is None:
+                # Rows that are no changes lay in such folders too, where Spark showed a column of that name.
+                _rename(folder, name, batch)
+
+    def _place(self, folder: Folder, number: int) -> None:
+        if self.target.changes is None:
+            _rename(folder, STAGED, number)
+        else:
+            folder.move(STAGED, f"{BATCH}={number}")
+
+    def _read(self, text: str, place: Place | None) -> FolderOwner:
+        try:
+            return FolderOwner(**json.loads(text))
+        except (ValueError, TypeError):
+            told = f"{self.path}/{OWNER} is not what Watersmeet has written there"
+            raise self._of_another_sink(told, place) from None
+
+    def _of_another_run(self, record: str, place: Place | None) -> WatersmeetError:
+        hint = f"give the sink another path, or delete the folder {self.path} with what is in it."
+        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.path, record=record, hint=hint)
+
+    def _of_another_sink(self, difference: str, place: Place | None) -> WatersmeetError:
+        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.path, difference=difference)
+
+
+def _batch(name: str) -> int | None:
+    """The number of the batch that a name in a folder stands for.
+
+    >>> _batch("part-000000007-00001.json"), _batch("_batch=7"), _batch("part-00001-f00.json")
+    (7, 7, None)
+    """
+    found = _OURS.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def name_of(batch: int, staged: str) -> str:
+    """The name under which readers see a file of a batch.
+
+    >>> name_of(7, "part-00001-0e5f8d7a-2f0b-4c5e-9d3f-0123456789ab-c000.snappy.parquet")
+    'part-000000007-00001.snappy.parquet'
+    """
+    return f"part-{batch:09}-{_JOB.sub('', staged.removeprefix('part-'))}"
+
+
+def _rename(folder: Folder, source: str, batch: int) -> None:
+    """Put the files of a batch into place; one after the other, for readers look for files and not for folders."""
+    for name in folder.names(source):
+        if not name.startswith((".", "_")):
+            folder.move(f"{source}/{name}", name_of(batch, name))
+    folder.delete(source)
+
+
+def _logs(folder: Folder) -> Iterator[str]:
+    """The logs of Spark's own sink: the one it writes, and those that were put away."""
+    yield LOG
+    yield from (f"{HIDDEN}/{name}" for name in folder.names(HIDDEN) if name.startswith(LOG))
+
+
+def _last(folder: Folder) -> int:
+    """The last batch that Spark's own sink has written; -1: none."""
+    return max((number for number, _ in _entries(folder, LOG)), default=-1)
+
+
+def _entries(folder: Folder, log: str) -> Iterator[tuple[int, str]]:
+    """The files of a log, each with the batch that it ends with."""
+    yield from ((int(name.split(".")[0]), name) for name in folder.names(log) if name[0].isdigit())
+
+
+def _listed(folder: Folder, log: str) -> Iterator[str]:
+    """The names of the files that a log lists as rows."""
+    for _, entry in _entries(folder, log):
+        for line in (folder.read(f"{log}/{entry}") or "").splitlines():
+            if line.startswith("{"):
+                yield json.loads(line)["path"].rsplit("/", 1)[-1]
