@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 from watersmeet.errors import WatersmeetError
 from watersmeet.spark.session import java
 from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.shims import shim
 
 
 def pretend_java(home: Path, version: str) -> Path:
@@ -57,6 +59,46 @@ def test_an_unwritable_cache_is_no_obstacle(tmp_path: Path) -> None:
     in_the_way.write_text("")
     home = prepare_java({"PATH": "", "XDG_CACHE_HOME": str(in_the_way)})
     assert os.access(home / "bin" / "java", os.X_OK)
+
+
+def stat_of(path: Path) -> str:
+    return f"{path.stat().st_mode & 0o777:o}"
+
+
+def test_without_a_home_the_command_lies_where_nobody_else_could_place_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = shim("java", "#!/bin/sh\n", {"HOME": str(tmp_path)})
+    assert before.is_relative_to(tmp_path / ".cache" / "watersmeet")
+    found = shim("java", "#!/bin/sh\n", {})
+    assert found != before and not found.is_relative_to(tmp_path / ".cache")
+    (folder,) = tmp_path.glob("watersmeet-run-*")
+    assert found.is_relative_to(folder) and stat_of(folder) == "700"
+
+
+@pytest.mark.parametrize("trap", ["open to others", "a link", "of another user"])
+def test_a_cache_that_another_user_could_have_filled_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache = tmp_path / "watersmeet"
+    if trap == "a link":
+        (tmp_path / "theirs").mkdir()
+        cache.symlink_to(tmp_path / "theirs")
+    else:
+        cache.mkdir()
+        cache.chmod(0o777 if trap == "open to others" else 0o755)
+    if trap == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    found = shim("java", "#!/bin/sh\n", {"XDG_CACHE_HOME": str(tmp_path)})
+    assert not found.is_relative_to(cache) and not [*cache.iterdir()]
+
+
+def test_a_cache_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
+    (tmp_path / "watersmeet").mkdir(mode=0o755)
+    found = shim("java", "#!/bin/sh\n", {"XDG_CACHE_HOME": str(tmp_path)})
+    assert found.is_relative_to(tmp_path / "watersmeet") and stat_of(tmp_path / "watersmeet") == "700"
 
 
 def test_no_java_at_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,10 @@ def start(project: Path, *options: str) -> subprocess.Popen[str]:
     """The command in a process group of its own, so that a kill takes the JVM and the workers with it."""
     command = [WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
     command += [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    environ = {**os.environ, "SPARK_LOCAL_DIRS": str(project / "local"), "TMPDIR": str(project / "local")}
+    return subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
 
 
 def kill_somewhere(process: subprocess.Popen[str], chance: random.Random) -> list[int]:
@@ -115,6 +118,7 @@ def test_a_killed_run_continues_without_a_lost_or_doubled_row(spark: SparkSessio
     for name in ("orders", "deliveries"):
         (data / name).mkdir(parents=True)
     (project / "sql").mkdir(parents=True)
+    (project / "local").mkdir()
     (project / "watersmeet.yml").write_text("name: shop\n")
     (project / "sql" / "joined.sql").write_text(SQL.format(data=data, out=tmp_path / "killed"))
 
@@ -127,6 +131,7 @@ def test_a_killed_run_continues_without_a_lost_or_doubled_row(spark: SparkSessio
         "it continued, it did not begin anew"
     )
     assert sum(progress["late"] for progress in last) == 0
+    assert [path.name[:15] for path in (project / "local").iterdir()] == ["watersmeet-run-"], "of the killed, nothing"
 
     rows = spark.read.schema("id BIGINT, t BIGINT, n INT").json(str(data / "orders")).alias("left")
     deliveries = spark.read.schema("order_id BIGINT, t BIGINT, n INT").json(str(data / "deliveries")).alias("right")

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from watersmeet.spark.private.spare import PIPE, PROCESS, REQUEST, WORKER
+from watersmeet.spark.private import asking
+from watersmeet.spark.private.spare import WORKER
 
 PYTHON = """\
 #!/bin/sh
@@ -32,9 +33,8 @@ for part in $PYTHONPATH; do
 done
 IFS=$before
 export PYTHONPATH="$kept"
-# A process that has imported PySpark already takes over, if there is one (watersmeet.spark.private.spare).
-if [ "$*" = "-m {worker}" ] && [ -p "${pipe}" ] && kill -0 "${process}" 2>/dev/null; then
-    printf '%s\\t%s\\t%s\\n' {request} > "${pipe}"
+# A process that has imported PySpark already takes over, if one answers (watersmeet.spark.private.spare).
+if [ "$*" = "-m {worker}" ] && [ -d "${spare}" ] && {python} -I -S {asking}; then
     exit
 fi
 exec {python} "$@"
@@ -53,6 +53,6 @@ def worker_python(environ: Mapping[str, str]) -> str:
     if home is not None and Path(home).resolve() != installed.resolve():
         # Another Spark than the installed package: only its own archive fits it.
         return sys.executable
-    request = " ".join(f'"${name}"' for name in REQUEST)
-    text = PYTHON.format(python=shlex.quote(sys.executable), worker=WORKER, pipe=PIPE, process=PROCESS, request=request)
+    python, script = shlex.quote(sys.executable), shlex.quote(str(asking.__file__))
+    text = PYTHON.format(python=python, worker=WORKER, spare=asking.SPARE, asking=script)
     return str(shim("python", text, environ))

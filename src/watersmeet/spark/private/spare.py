@@ -2,8 +2,8 @@
 
 At the start of a query Spark asks a Python process of its own which state variables the operator has. To start one and
 to import PySpark takes most of the start. Where we make the session, one process imports it once and is then copied:
-the command that Spark runs as Python (see `python`) hands the request over through a pipe and is done. If that process
-is gone, Spark starts one as ever.
+the command that Spark runs as Python (see `python`) hands the request over through a socket, and ends once it is told
+that the request was taken. If nobody answers, Spark starts a process as ever.
 
 Why: Spark has no setting to keep that process. Uses: the name of the module that it runs
 (``transform_with_state_driver_worker``), its ``main``, ``pyspark.worker_util`` and the variables of the environment
@@ -18,66 +18,77 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from watersmeet.spark.private.asking import REQUEST, SECONDS, SOCKET, SPARE, TAKEN
+
 WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """What Spark runs at the start of a query."""
-PIPE, PROCESS = "WATERSMEET_SPARE", "WATERSMEET_SPARE_PID"
-"""Where requests go, and who reads them: what the command is told through its environment."""
-REQUEST = ("PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
-"""What a request says, separated by tabs: how to reach Spark."""
 _ONCE = (WORKER, "numpy", "pyarrow.compute", "watersmeet.joins.interval.operator", "watersmeet.spark.exchange.stateful")
 
 
-def start_spare(environ: MutableMapping[str, str]) -> None:
-    """Start the process, unless it runs already; it ends with this one, which holds its standard input open."""
-    if os.name != "posix" or _is_alive(environ.get(PROCESS, "")):
+def start_spare(environ: MutableMapping[str, str], folder: Path) -> None:
+    """Start the process, unless it runs already; it ends with this one, which holds its standard input open.
+
+    It listens in a folder of its own below ``folder``, since requests contain Spark's secret.
+    """
+    kept = _kept.get(environ.get(SPARE, ""))
+    if os.name != "posix" or (kept is not None and kept.poll() is None):
         return
-    pipe = Path(tempfile.mkdtemp(prefix="watersmeet-spare-")) / "requests"
-    os.mkfifo(pipe, 0o600)
-    command = [sys.executable, "-m", __name__, str(pipe)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-    _kept.append(process)
-    environ[PIPE], environ[PROCESS] = str(pipe), str(process.pid)
+    own = tempfile.mkdtemp(prefix="ready-", dir=folder)
+    command = [sys.executable, "-m", __name__, own]
+    _kept[own] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    environ[SPARE] = own
 
 
-_kept: list[subprocess.Popen[bytes]] = []
-"""Never read: a process that nobody refers to would lose its standard input."""
+_kept: dict[str, subprocess.Popen[bytes]] = {}
+"""The processes by their folders: one that nobody refers to would lose its standard input."""
 
 
-def _is_alive(pid: str) -> bool:
-    return any(str(process.pid) == pid and process.poll() is None for process in _kept)
-
-
-def _serve(pipe: str) -> None:
+def _serve(folder: str) -> None:
     """Fork a worker for every request, until the process that started this one has ended."""
-    # Opened for both, so that it never comes to an end, and before the imports, so that requests can wait there.
-    requests = os.open(pipe, os.O_RDWR)
+    back = os.open(".", os.O_RDONLY)
+    os.chdir(folder)
+    requests = socket.socket(socket.AF_UNIX)
+    requests.bind(SOCKET)
+    # Before the imports, so that requests can wait.
+    requests.listen()
+    # Where Spark starts its workers, as far as imports from there go.
+    os.fchdir(back)
+    os.close(back)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for module in _ONCE:
         importlib.import_module(module)
-    waiting = b""
     while True:
         ready, _, _ = select.select([requests, sys.stdin.fileno()], [], [])
         if sys.stdin.fileno() in ready:
             # Here and not in the process that made the folder, which may have been killed.
-            shutil.rmtree(Path(pipe).parent, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             return
-        *lines, waiting = (waiting + os.read(requests, 65_536)).split(b"\n")
-        for line in lines:
-            if os.fork() == 0:
-                os.close(requests)
-                _work(line.decode())
-                os._exit(0)
+        asking, _ = requests.accept()
+        if os.fork() == 0:
+            requests.close()
+            _work(asking)
+            os._exit(0)
+        asking.close()
 
 
-def _work(request: str) -> None:
-    """Be the worker that Spark waits for."""
+def _work(asking: socket.socket) -> None:
+    """Be the worker that Spark waits for, if the one who asks still does: who waited too long has found another way."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    with asking:
+        asking.settimeout(SECONDS)
+        with asking.makefile("r", encoding="utf-8", newline="\n") as lines:
+            request = lines.readline().rstrip("\n")
+        try:
+            asking.sendall(TAKEN)
+        except OSError:
+            return
     given = {name: value for name, value in zip(REQUEST, request.split("\t"), strict=True) if value}
     os.environ.update(given)
     worker = importlib.import_module(WORKER)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -13,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
+from watersmeet.spark.private.jvm import hold_lock
 from watersmeet.spark.private.launch import launch
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
+from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.session.java import prepare_java
 
 if TYPE_CHECKING:
@@ -68,15 +72,20 @@ def session(
     if remote is not None:
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
     chosen = master or given.get("spark.master", "local[*]")
-    _prepare_environment(chosen, log)
-    made = settings(chosen, given, log)
+    folders = _prepare_environment(chosen, given, log)
+    made = settings(chosen, given, log, folders[0] if folders else None)
     with _standard_error_to(log):
         launch({"spark.master": chosen, **made})
-    return _started(SparkSession.builder.master(chosen), made, log)
+    spark = _started(SparkSession.builder.master(chosen), made, log)
+    for folder in folders:
+        hold_lock(spark, folder / OF_JAVA)
+    return spark
 
 
-def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> dict[str, str]:
-    """All settings of a new session: ours, and before them the user's.
+def settings(
+    master: str, conf: Mapping[str, str], log: Path | None = None, temporary: Path | None = None
+) -> dict[str, str]:
+    """All settings of a new session: ours, and before them the user's. ``temporary``: for temporary files of the JVM.
 
     >>> made = settings("local[3]", {"spark.driver.extraJavaOptions": "-ea", "spark.ui.enabled": "true"})
     >>> made["spark.sql.shuffle.partitions"], made["spark.ui.enabled"], made["spark.driver.extraJavaOptions"][-3:]
@@ -88,7 +97,7 @@ def settings(master: str, conf: Mapping[str, str], log: Path | None = None) -> d
         made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
         made["spark.python.daemon.module"] = "watersmeet.spark.daemon"
     made |= conf
-    made[JAVA_OPTIONS] = f"{_java_options(log)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
+    made[JAVA_OPTIONS] = f"{_java_options(log, temporary)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
     return made
 
 
@@ -106,16 +115,26 @@ def cores(master: str) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _java_options(log: Path | None) -> str:
+def _java_options(log: Path | None, temporary: Path | None) -> str:
     quiet = files("watersmeet.spark").joinpath("log4j2.properties")
     level = "error" if log is None else "warn"
     # -Xss4m: with the default stack, a regular expression of Spark's overflows it when some queries stop.
-    return f"-Xss4m -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
+    made = f"-Xss4m -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
+    # RocksDB and others unpack their libraries there, and a JVM that is killed does not remove them.
+    return made if temporary is None else f"{made} {shlex.quote(f'-Djava.io.tmpdir={temporary}')}"
 
 
-def _prepare_environment(master: str, log: Path | None) -> None:
+def _prepare_environment(master: str, conf: Mapping[str, str], log: Path | None) -> list[Path]:
+    """Set what processes of Spark's inherit; gives the folders of ours that they use, that for temporary files first.
+
+    On other machines they use their own.
+    """
     prepare_java(os.environ)
     if master.startswith("local"):
+        temporary = own_folder(Path(tempfile.gettempdir()))
+        local = own_local_folders(os.environ, conf.get("spark.local.dir"))
+        # Goes before what the setting says.
+        os.environ[LOCAL_DIRS] = ",".join(map(str, local))
         # The workers must have what this interpreter has, whatever `python3` means on PATH.
         os.environ["PYSPARK_PYTHON"] = worker_python(os.environ)
         ours = str(Path(__file__).parents[2])
@@ -124,9 +143,10 @@ def _prepare_environment(master: str, log: Path | None) -> None:
             os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         with _standard_error_to(log):
-            start_spare(os.environ)
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            start_spare(os.environ, temporary)
+        return [folder for folder in dict.fromkeys((temporary, *local)) if folder.name.startswith(PREFIX)]
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return []
 
 
 def _started(builder: SparkSession.Builder, made: Mapping[str, str], log: Path | None) -> SparkSession:

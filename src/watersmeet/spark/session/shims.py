@@ -6,28 +6,56 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from watersmeet.spark.session.folders import is_private, own_folder
 
 
 def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
-    """The command of that name and text, in the folder ``bin`` of a folder of its own."""
+    """The command of that name and text, in the folder ``bin`` of a folder of its own.
+
+    Spark runs it. So it lies where nobody but this user can write, whoever was there before: in the user's cache, or
+    else in a new folder of this process.
+    """
     name = f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", tempfile.gettempdir())) / ".cache")
-    path = cache / "watersmeet" / name / "bin" / command
-    try:
-        _write(path, text)
-    except OSError:  # the cache cannot be written, as in some containers
-        path = Path(tempfile.mkdtemp(prefix=f"watersmeet-{command}-")) / "bin" / command
-        _write(path, text)
-    return path
+    for cache in _caches(environ):
+        # The cache cannot be written in some containers.
+        with suppress(OSError):
+            if _is_own(cache):
+                return _written(cache / name / "bin" / command, text)
+    return _written(own_folder(Path(tempfile.gettempdir())) / name / "bin" / command, text)
 
 
-def _write(path: Path, text: str) -> None:
+def _caches(environ: Mapping[str, str]) -> list[Path]:
+    """Where the commands may be kept for later runs: nowhere, if nothing says where the user's files are."""
+    if environ.get("XDG_CACHE_HOME"):
+        return [Path(environ["XDG_CACHE_HOME"]) / "watersmeet"]
+    return [Path(environ["HOME"]) / ".cache" / "watersmeet"] if environ.get("HOME") else []
+
+
+def _is_own(cache: Path) -> bool:
+    """Whether that folder, made if it is missing, is this user's alone."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        cache.mkdir(0o700)
+    if os.name != "posix" or is_private(cache):
+        return True
+    found = cache.lstat()
+    if cache.is_symlink() or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        return False
+    # Others could read it, which earlier versions let them.
+    cache.chmod(0o700)
+    return True
+
+
+def _written(path: Path, text: str) -> Path:
     if path.is_file() and path.read_text("utf-8") == text and os.access(path, os.X_OK):
-        return
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and renamed: another process may start the command at this moment.
     beside = path.with_name(f"{path.name}.{os.getpid()}")
     beside.write_text(text, "utf-8")
     beside.chmod(0o755)
     beside.replace(path)
+    return path

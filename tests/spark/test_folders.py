@@ -1,0 +1,72 @@
+"""What a killed run has left is removed by the next one; what belongs to others, or to a run that lives, stays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_left
+
+MAKES = """
+import sys
+from pathlib import Path
+from watersmeet.spark.session.folders import own_folder
+print(own_folder(Path(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+LOCKS = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def started(program: str, path: Path) -> tuple[subprocess.Popen[str], str]:
+    """A process, and the line it says."""
+    command = [sys.executable, "-c", program, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, process.stdout.readline().strip()
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -> None:
+    (first, left), (second, used), (third, of_java) = (started(MAKES, tmp_path) for _ in range(3))
+    for folder in (left, used, of_java):
+        (Path(folder) / "blockmgr-1").mkdir()
+    java, _ = started(LOCKS, Path(of_java) / OF_JAVA)
+    strangers = [tmp_path / "blockmgr-2", tmp_path / "watersmeet-run-unmarked"]
+    for folder in strangers:
+        folder.mkdir(mode=0o700)
+    for process in (first, third):
+        ended(process)
+
+    own = own_folder(tmp_path)
+    assert own == own_folder(tmp_path) and own.stat().st_mode & 0o077 == 0
+    assert {*tmp_path.iterdir()} == {own, Path(used), Path(of_java), *strangers}, "one that Spark still uses stays too"
+
+    for process in (java, second):
+        ended(process)
+    remove_left(tmp_path)
+    assert {*tmp_path.iterdir()} == {own, *strangers}
+
+
+def test_local_folders_are_ours_and_never_inside_those_of_another_process(tmp_path: Path) -> None:
+    said = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+    first = own_local_folders({LOCAL_DIRS: said}, "/not/asked")
+    assert [folder.parent for folder in first] == [tmp_path / "a", tmp_path / "b"]
+    assert own_local_folders({LOCAL_DIRS: ",".join(map(str, first))}, None) == first
+    assert own_local_folders({}, str(tmp_path / "a")) == first[:1]
+    inherited = tmp_path / "c" / "watersmeet-run-of-a-parent"
+    (found,) = own_local_folders({LOCAL_DIRS: str(inherited)}, None)
+    assert found.parent == tmp_path / "c"
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    assert own_local_folders({LOCAL_DIRS: str(in_the_way)}, None) == [in_the_way]
