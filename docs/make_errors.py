@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).parent / "reference" / "errors.md"
 CATALOGUE = Path(__file__).parents[1] / "src" / "watersmeet" / "errors.toml"
@@ -14,7 +15,7 @@ _INTRODUCTION = """\
 
 Every condition with which Watersmeet refuses a script, a call or a file. Words in braces are filled in with your
 names. In a refusal, the message gives the consequence, the label the cause at its place in the text, and the hint one
-thing to type.
+thing to type. What may be retried may succeed later with nothing changed; the [exit code](cli.md#exit-codes) tells.
 
 <!-- Written by docs/make_errors.py from src/watersmeet/errors.toml. Change those, not this page. -->
 """
@@ -37,9 +38,10 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _entry(name: str, condition: dict[str, str]) -> list[str]:
+def _entry(name: str, condition: dict[str, Any]) -> list[str]:
     lines = [f"### {name}", "", f"SQLSTATE {condition['sqlstate']}", "", f"- message: {_text(condition['message'])}"]
-    return lines + [f"- {part}: {_text(condition[part])}" for part in ("label", "hint") if _says(condition.get(part))]
+    lines += [f"- {part}: {_text(condition[part])}" for part in ("label", "hint") if _says(condition.get(part))]
+    return [*lines, "- may be retried"] if condition.get("retry") else lines
 
 
 def _says(text: str | None) -> bool:

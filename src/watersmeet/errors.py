@@ -44,12 +44,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Condition:
-    """One entry of the catalogue."""
+    """One entry of the catalogue. ``retry``: the same may succeed later, with nothing changed."""
 
     sqlstate: str
     message: str
-    label: str
-    hint: str
+    label: str = ""
+    hint: str = ""
+    retry: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class Refusal:
     def shown(self) -> dict[str, str]:
         """The parameters, with no secret in them."""
         return {name: masked(value) for name, value in self.parameters.items()}
+
+    @property
+    def may_be_retried(self) -> bool:
+        """Whether the same may succeed later, with nothing changed."""
+        return catalogue()[self.condition].retry
 
     def render(self) -> str:
         """The refusal as people read it, with the line of the script it speaks of."""
@@ -195,10 +201,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def catalogue() -> Mapping[str, Condition]:
     """All conditions by name, read once from ``errors.toml``."""
     entries = tomllib.loads(files("watersmeet").joinpath("errors.toml").read_text("utf-8"))
-    return {
-        name: Condition(entry["sqlstate"], entry["message"], entry.get("label", ""), entry.get("hint", ""))
-        for name, entry in entries.items()
-    }
+    return {name: Condition(**entry) for name, entry in entries.items()}
 
 
 def _excerpt(place: Place, label: str) -> list[str]:

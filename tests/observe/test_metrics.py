@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -144,9 +145,9 @@ def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_b
     metrics = taken(FIRST, replace(FIRST, query="other", operators={"x": OperatorNumbers(kind="lookup")}))
     metrics.fail("joined")
     health = {k: v for k, v in samples(metrics.text()).items() if k[0] == "watersmeet_operator_health"}
-    assert [*health.values()] == [0, 0, 1] and not metrics.is_healthy
+    assert [*health.values()] == [0, 0, 1] and metrics.status == "failed"
     metrics.take(SECOND)
-    assert metrics.is_healthy and metrics.queries["joined"].operators["a and b"].health == 1
+    assert metrics.status == "healthy" and metrics.queries["joined"].operators["a and b"].health == 1
 
 
 def test_the_progress_has_the_numbers_of_each_operator() -> None:
@@ -210,6 +211,30 @@ def test_the_endpoint_answers() -> None:
         with pytest.raises(HTTPError) as unknown:
             urlopen(f"{address}/other")
         assert unknown.value.code == 404
+
+
+def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("watersmeet.observe.prometheus.monotonic", lambda: clock[0])
+    metrics = Metrics(patience=30)
+    metrics.take(replace(FIRST, seconds=4.0))
+    for name in ("joined", "idle", "new", "done", "broken"):
+        metrics.live(name)
+    metrics.end("done")
+    metrics.fail("broken")
+    metrics.take(replace(FIRST, query="broken"))
+    clock[0] += 35
+    metrics.live("idle")
+    # Ten times its longest batch would be more than the patience.
+    assert metrics.hanging == {"new": 35}
+    clock[0] += 6.5
+    with served(metrics, 0) as address, pytest.raises(HTTPError) as failed:
+        urlopen(f"{address}/health")
+    told = json.loads(failed.value.read())
+    assert (failed.value.code, told["status"], told["hanging"]) == (503, "hanging", {"joined": 41.5, "new": 41.5})
+    metrics.live("joined")
+    metrics.end("new")
+    assert metrics.status == "healthy" and Metrics().hanging == {}
 
 
 def test_an_address_that_cannot_be_had_is_refused_with_a_hint(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_running_query_is_scraped_and_a_failed_one_is_not_healthy(spark: Spark
 
         # More rows than may be kept: the query fails, and the endpoint says so.
         arrive(tmp_path, "a", "2", *((id, 13) for id in range(50)))
-        running.until(lambda: not running.metrics.is_healthy)
+        running.until(lambda: running.metrics.status == "failed")
         assert values(address)[f"watersmeet_operator_health{OPERATOR}"] == 0
         with pytest.raises(HTTPError) as answer:
             urlopen(f"{address}/health")

@@ -11,16 +11,20 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.conftest import QUICK
+from tests.spark.frames import run_all, streamed
 
+import watersmeet as ws
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
 
@@ -145,3 +149,21 @@ def test_a_killed_run_continues_without_a_lost_or_doubled_row(spark: SparkSessio
     whole = SQL.replace("maxFilesPerTrigger '2'", "maxFilesPerTrigger '100'").format(data=data, out=tmp_path / "whole")
     run_script(read_script(whole), spark=spark, storage=tmp_path / "storage", trigger="end")
     assert counted(spark.read.parquet(str(tmp_path / "whole"))) == expected
+
+
+def test_a_task_whose_worker_was_killed_is_tried_again(spark: SparkSession, tmp_path: Path) -> None:
+    killed = tmp_path / "killed"
+
+    def die_once(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            if not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
+    left, right = (streamed(tmp_path / name, [rows]) for name in ("l", "r"))
+    dying = left.mapInArrow(die_once, left.schema).withWatermark("t", "1 minute")
+    joined = ws.join(dying, right.withWatermark("t", "1 minute"), "left.id = right.id", within="1 hour")
+    assert sum(len(found) for found in run_all(joined, tmp_path / "checkpoint")) == 1
+    assert killed.exists()

@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.frames import run_all, streamed
 
 import watersmeet as ws
+from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal, WatersmeetError, travelled
 from watersmeet.queries import read_script
+from watersmeet.spark.refusals import unreached
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
 
@@ -194,13 +196,14 @@ def script(folder: Path, left: str, sink: str = PARQUET, query: str = QUERY) -> 
 WRONG_SCRIPTS = {
     "a path that is not there": ("json OPTIONS (path '{folder}/none')", None, "PATH_NOT_FOUND", 1),
     "a format that is not there": ("jsno OPTIONS (path '{folder}/in')", None, "UNKNOWN_FORMAT", 1),
-    "a format of another package": ("kafka OPTIONS (subscribe 'a')", None, "UNKNOWN_FORMAT", 1),
+    "a format of another package": ("kafka OPTIONS (subscribe 'a')", None, "MISSING_CONNECTOR", 1),
     "no path at all": ("json", None, "WRONG_OPTION", 1),
     "a wrong option": ("rate OPTIONS (rowsPerSecond 'many')", None, "WRONG_OPTION", 1),
     "columns that the source has not": ("rate", None, "WRONG_OPTION", 1),
     "an encoding that is not there": ("text OPTIONS (path '{folder}/in', value.format 'xml')", None, "WRONG_OPTION", 1),
     "no rows": ("", None, "MISSING_FRAME", 1),
     "a sink format that is not there": ("json OPTIONS (path '{folder}/in')", "praquet", "UNKNOWN_FORMAT", 3),
+    "a sink format of another package": ("json OPTIONS (path '{folder}/in')", "kafka", "MISSING_CONNECTOR", 3),
     "a sink without a path": ("json OPTIONS (path '{folder}/in')", "parquet", "WRONG_OPTION", 3),
 }
 
@@ -239,6 +242,51 @@ def test_if_one_query_does_not_start_none_goes_on(spark: SparkSession, tmp_path:
     text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')") + second
     assert conditions(lambda: run(spark, text, tmp_path, "continuous")) == ["WRONG_OPTION"]
     assert spark.streams.active == []
+
+
+def test_what_is_not_for_its_options_is_not_called_so(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    text = script(tmp_path, f"json OPTIONS (path '{tmp_path}/in')")
+    same = spark.readStream.format("rate").load().writeStream.format("noop").queryName("out").start()
+    try:
+        (found,) = refused(lambda: run(spark, text, tmp_path))
+    finally:
+        same.stop()
+    assert (found.condition, found.may_be_retried) == ("START_FAILED", True)
+    assert "`out`" in found.message and "already active" in found.message
+
+
+def test_the_package_of_a_format_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    text = script(tmp_path, "kafka OPTIONS (subscribe 'a')")
+    hints = [found.hint for found in refused(lambda: run(spark, text, tmp_path))]
+    assert hints and "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0`" in hints[0]
+
+
+KAFKA = "org.apache.kafka.common.errors."
+USED = (
+    Source("orders", (), format="kafka", options={"subscribe": "a,b", "kafka.bootstrap.servers": "h:1,i:1"}),
+    Sink("out", "kafka", {"topic": "c", "kafka.bootstrap.servers": "j:1"}),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "expected"),
+    [
+        (f"{KAFKA}UnknownTopicOrPartitionException: This server does not host this topic-partition.", "UNKNOWN_TOPIC",
+         ["Kafka has no topic `a` and `b` at h:1, i:1.", "Kafka has no topic `c` at j:1."]),
+        (f"{KAFKA}TimeoutException: Topic c not present in metadata after 60000 ms.", "UNKNOWN_TOPIC",
+         ["Kafka has no topic `c` at j:1."]),
+        (f"{KAFKA}TimeoutException: Timed out waiting for a node assignment.", "BROKER_UNREACHABLE",
+         ["`orders` reads `a` and `b` of Kafka, and no server answers: h:1, i:1.",
+          "`out` writes to `c` of Kafka, and no server answers: j:1."]),
+    ],
+)  # fmt: skip
+def test_what_kafka_says_is_told_with_topics_and_servers(text: str, condition: str, expected: list[str]) -> None:
+    found = unreached(f"[STREAM_FAILED] ...\nCaused by: {text}\n\tat ...", USED)
+    assert found is not None and {refusal.condition for refusal in found.refusals} == {condition}
+    assert [refusal.message for refusal in found.refusals] == expected
+    assert unreached(text, ()) is None and unreached("java.io.IOException", USED) is None
 
 
 def test_a_script_without_a_query(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ class Executor(StrEnum):
     kernel = "kernel"
 
 
+class Restart(StrEnum):
+    """``never``, or ``on-failure``: a query that failed, and all of them if Spark died."""
+
+    never = "never"
+    on_failure = "on-failure"
+
+
 class ExplainStage(StrEnum):
     """``plan``: as it was read; ``analyzed``: with names, keys, bounds and types; ``physical``: with the operators."""
 
@@ -174,6 +181,19 @@ def run(
     metrics_host: Annotated[
         str, typer.Option("--metrics-host", help="The address to serve them at.", metavar="HOST")
     ] = "127.0.0.1",
+    hang_after: Annotated[
+        float | None,
+        typer.Option("--hang-after", help="When /health calls a silent query hanging; 300.", metavar="SECONDS", min=1),
+    ] = None,
+    restart: Annotated[
+        Restart, typer.Option("--restart", help="Whether what failed is started again, with growing pauses.")
+    ] = Restart.never,
+    restart_limit: Annotated[
+        int, typer.Option("--restart-limit", help="How often, without a batch in between.", metavar="N", min=1)
+    ] = 5,
+    fail_fast: Annotated[
+        bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
+    ] = False,
     format: FormatOption = Format.text,
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
@@ -183,16 +203,28 @@ def run(
       watersmeet run shop
       watersmeet run shop --once --conf spark.driver.memory=4g
       watersmeet run shop --metrics-port 9464
+      watersmeet run shop --restart on-failure --restart-limit 10
       watersmeet run query.sql --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0
+
+    \b
+    Exit codes:
+      0    done
+      1    refused: the same again would be refused again
+      2    a file, a folder or an option is wrong
+      3    a mistake of ours
+      4    failed while running, or something outside was missing; may be retried
+      5    Spark died or did not start; may be retried
+      130  interrupted (Ctrl-C); 143 by a polite kill. The next run continues
     """
     with reported(context, format):
         if once and end:
             raise typer.BadParameter("--once and --end exclude each other")
-        from watersmeet.cli.run import Cluster, Endpoint, run_project
+        from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
 
         cluster = Cluster.of(master, remote, conf or [], packages)
-        endpoint = Endpoint(metrics_port, metrics_host)
-        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint)
+        endpoint = Endpoint(metrics_port, metrics_host, hang_after)
+        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast)
+        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint, then)
 
 
 @app.command()

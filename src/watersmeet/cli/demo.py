@@ -62,7 +62,7 @@ def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = 
         found = _run(folder, cluster, streams, seconds, console)
     except KeyboardInterrupt:
         console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
-        return
+        raise
     is_right = show_result(found, streams.truth, console)
     console.print(f"\nThe output lies in {folder / OUTPUT} (Parquet). Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")

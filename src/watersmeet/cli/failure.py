@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,6 +14,12 @@ import typer
 from watersmeet.errors import WatersmeetError
 from watersmeet.references import masked
 
+REFUSED, WRONG, MISTAKE, FAILED, DIED, INTERRUPTED = 1, 2, 3, 4, 5, 128
+"""The exit codes. Refused: the same again would be refused again. Wrong: a file, a folder or an option. A mistake of
+ours. Failed: while running, or for want of something outside; may be retried. Died: Spark did, or did not start; may be
+retried. Interrupted: by a signal, whose number is added, as shells have it."""
+
+OF_SPARK = frozenset({"SPARK_DIED", "SPARK_NOT_STARTED"})
 UNREADABLE = frozenset({"FILE_NOT_FOUND", "WRONG_PROJECT", "WRONG_CASE", "FOLDER_NOT_EMPTY"})
 """What is wrong before there is a query: exit code 2, as for a wrong option."""
 
@@ -22,6 +29,14 @@ class Format(StrEnum):
 
     text = "text"
     json = "json"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked the command to stop, and it did."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        self.number = number
+        super().__init__()
 
 
 @contextmanager
@@ -35,6 +50,9 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
             raise
         report(error, format)
         raise typer.Exit(exit_code(error)) from None
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.number if isinstance(interrupt, Interrupted) else signal.SIGINT
+        raise typer.Exit(INTERRUPTED + number) from None
     except Exception as error:
         # typer's own exceptions are its way to end a command.
         if is_debug or type(error).__module__.startswith(("typer", "click")):
@@ -42,7 +60,7 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
         sys.stderr.write(
             f"watersmeet: {_one_line(error)}\nThis is not expected. Run again with --debug to see where.\n"
         )
-        raise typer.Exit(3) from None
+        raise typer.Exit(MISTAKE) from None
 
 
 def report(error: WatersmeetError, format: Format) -> None:
@@ -54,10 +72,19 @@ def report(error: WatersmeetError, format: Format) -> None:
 
 
 def exit_code(error: WatersmeetError) -> int:
-    """2 if a file or folder could not be read as what it should be, else 1."""
-    return 2 if any(refusal.condition in UNREADABLE for refusal in error.refusals) else 1
+    """What tells whoever started the command what to do: to mend something, or to try again."""
+    conditions = {refusal.condition for refusal in error.refusals}
+    if conditions & UNREADABLE:
+        return WRONG
+    if conditions & OF_SPARK:
+        return DIED
+    return FAILED if all(refusal.may_be_retried for refusal in error.refusals) else REFUSED
 
 
 def _one_line(error: Exception) -> str:
+    from watersmeet.spark.private.jvm import root_cause  # imported late: most commands need nothing of Spark's
+
     lines = masked(str(error)).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    cause = root_cause(error)
+    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return said if cause is None else f"{said} {masked(cause)}"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from watersmeet.cli.failure import Format
+from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.progress import Board
 from watersmeet.cli.script import Opened, check_outside, open_script
 from watersmeet.errors import WatersmeetError, refuse
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
+
+PATIENCE = 300.0
+"""Seconds after which a query hangs of which nothing was heard, if nobody says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,10 @@ class Cluster:
 
     def session(self, project: Project, storage: Path) -> SparkSession:
         """A session with the settings of the project and, before them, those of the command line."""
+        from watersmeet.spark.private.jvm import quiet
         from watersmeet.spark.session import session
 
+        quiet()
         conf = resolved({**project.rooted_settings, **self.conf})
         spark = session(self.master, self.remote, conf, self.packages, log=storage / "spark.log")
         if project.catalog:
@@ -64,11 +72,24 @@ class Cluster:
 
 
 @dataclass(frozen=True)
+class OnFailure:
+    """What is done when something fails: how often it is started again, and whether one query stops all others."""
+
+    restarts: int = 0
+    stops_all: bool = False
+
+
+@dataclass(frozen=True)
 class Endpoint:
-    """Where the metrics are served; without a port, nowhere."""
+    """Where the metrics are served; without a port, nowhere. ``patience``: seconds after which a silent query hangs."""
 
     port: int | None = None
     host: str = LOOPBACK
+    patience: float | None = None
+
+    def metrics(self, trigger: Trigger) -> Metrics:
+        """What is served. A batch of all that is there may take as long as it takes, unless somebody says how long."""
+        return Metrics(PATIENCE if self.patience is None and trigger == "continuous" else self.patience)
 
     @contextmanager
     def serving(self, metrics: Metrics) -> Generator[None]:
@@ -79,22 +100,34 @@ class Endpoint:
             yield
 
 
-def run_project(path: Path, trigger: Trigger, cluster: Cluster, format: Format, endpoint: Endpoint) -> None:
+def run_project(
+    path: Path,
+    trigger: Trigger,
+    cluster: Cluster,
+    format: Format,
+    endpoint: Endpoint,
+    then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     check_outside(opened)
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
-    board, metrics = Board(format), Metrics()
+    board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        with endpoint.serving(metrics):
+        with interruptible(), endpoint.serving(metrics):
             spark = cluster.session(opened.project, storage)
+            # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible(), board:
-                run_opened(opened, spark, storage, trigger, board, metrics)
+                run_opened(opened, spark, storage, trigger, board, metrics, then)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
-        return
+        raise
+    except WatersmeetError as error:
+        if exit_code(error) == DIED:
+            restart(error, then, is_first=bool(board.totals))
+        raise
     later = "what arrives later is late" if trigger == "end" else f"`{again}` continues with what arrives later"
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
@@ -106,11 +139,14 @@ def run_opened(
     trigger: Trigger,
     board: Board,
     metrics: Metrics | None = None,
+    then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
-    An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error.
+    An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
+    second one does not wait.
     """
+    from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
@@ -119,21 +155,53 @@ def run_opened(
         taken.take(progress)
         board.show(progress)
 
-    try:
-        with interruptions_noted() as is_interrupted:
+    with interruptions_noted() as noted:
+        try:
             run_script(
                 opened.script,
                 analyzed=opened.queries,
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
+                then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
                 on_progress=show,
                 on_failure=taken.fail,
+                on_life=taken.live,
+                on_end=taken.end,
                 on_news=lambda text: typer.echo(text, err=True),
-                is_interrupted=is_interrupted,
+                is_interrupted=lambda: bool(noted),
             )
-    except WatersmeetError as error:
-        raise opened.project.relocate(error) from error
+        except KeyboardInterrupt:
+            raise Interrupted(*noted[:1]) from None
+        except WatersmeetError as error:
+            if noted and exit_code(error) == DIED:
+                # A signal to the whole group ends Spark too: what went wrong then is no failure.
+                raise Interrupted(noted[0]) from None
+            raise opened.project.relocate(error) from error
+
+
+def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
+    """Begin anew in the place of this process, if that is still allowed: of Spark, nothing is left to go on with.
+
+    ``is_first``: a batch succeeded since the last time, so failures before it count no more.
+    """
+    failures = 1 if is_first else int(os.environ.get(RESTARTED, "0")) + 1
+    if failures > then.restarts:
+        return
+    from watersmeet.spark.run import watching
+
+    wait = watching.OnFailure(then.restarts).wait(failures)
+    typer.echo(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {then.restarts}).", err=True)
+    with interruptible():
+        time.sleep(wait)
+    os.environ[RESTARTED] = str(failures)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+RESTARTED = "WATERSMEET_RESTARTED"
+"""How often the command began anew without a batch in between: what it tells itself through its environment."""
 
 
 def storage_folder(project: Project) -> Path:
@@ -149,29 +217,27 @@ def storage_folder(project: Project) -> Path:
 
 @contextmanager
 def interruptible() -> Generator[None]:
-    """Let Ctrl-C and a polite kill raise KeyboardInterrupt.
-
-    A new session brings a handler that cancels the running jobs first, and queries would fail instead of stopping; so
-    this is to be entered once the session is there.
-    """
+    """Let Ctrl-C and a polite kill raise `Interrupted`."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted(number)
 
     with _handled(interrupt):
         yield
 
 
 @contextmanager
-def interruptions_noted() -> Generator[Callable[[], bool]]:
-    """Note Ctrl-C and a polite kill instead of acting on them; what is given tells whether there was one."""
+def interruptions_noted() -> Generator[list[int]]:
+    """Note Ctrl-C and a polite kill instead of acting on them, once: a second one raises `Interrupted`."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
+        if noted:
+            raise Interrupted(number)
         noted.append(number)
 
     with _handled(note):
-        yield lambda: bool(noted)
+        yield noted
 
 
 @contextmanager

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
 
+from watersmeet.errors import Place, Refusal, WatersmeetError
+from watersmeet.formats.broker import Topics
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
-from watersmeet.references import resolved
+
+if TYPE_CHECKING:
+    from watersmeet.spark.sinks.table_sinks import Target
 
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
@@ -19,6 +24,13 @@ class Kafka(SourceFormat):
     """Topics, of which Spark reports how far it has read them."""
 
     names: ClassVar = ("kafka",)
+    package: ClassVar = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
+    def check_reached(self) -> Iterator[Refusal]:
+        """Whether no server answers."""
+        silence = Topics(self.source).silence()
+        if silence is not None:
+            yield silence
 
     def decides(self, option: str) -> bool:
         """Whether an option decides about its rows; of those of Kafka's client that are not of security and tuning."""
@@ -29,8 +41,7 @@ class Kafka(SourceFormat):
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that are named."""
-        told = resolved({"subscribe": self.source.said.get("subscribe", "")})["subscribe"]
-        return tuple(name.strip() for name in told.split(",") if name.strip())
+        return Topics(self.source).names if "subscribe" in self.source.said else ()
 
 
 class KafkaSink(SinkFormat):
@@ -40,6 +51,12 @@ class KafkaSink(SinkFormat):
     title: ClassVar = "Kafka"
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
     has_text_keys: ClassVar = True
+
+    def check_target(self, target: Target, place: Place | None) -> None:
+        """Refuse if no server answers."""
+        silence = Topics(self.sink).silence(place)
+        if silence is not None:
+            raise WatersmeetError([silence])
 
     @property
     def way_out(self) -> str:

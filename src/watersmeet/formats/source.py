@@ -54,6 +54,7 @@ class SourceFormat:
     - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
     - ``may_be_malformed``: its rows are text, which may be none of the declared form
     - ``limits``: options after which a batch need not take all that is there
+    - ``package``: which one brings the format, as Maven calls it; ``{version}`` is that of Spark; nothing: not known
     """
 
     source: Source
@@ -63,12 +64,17 @@ class SourceFormat:
     may_tell_changes: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False
     may_be_malformed: ClassVar[bool] = False
+    package: ClassVar[str] = ""
     limits: ClassVar[frozenset[str]] = frozenset(
         {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"}
     )
 
     def check(self) -> Iterator[Refusal]:
         """What is wrong with its options and can be told without Spark."""
+        yield from ()
+
+    def check_reached(self) -> Iterator[Refusal]:
+        """What is known to fail now, with what it reads from."""
         yield from ()
 
     def decides(self, option: str) -> bool:

@@ -65,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics.text())
             case "/health":
-                status = HTTPStatus.OK if metrics.is_healthy else HTTPStatus.SERVICE_UNAVAILABLE
+                status = HTTPStatus.OK if metrics.status == "healthy" else HTTPStatus.SERVICE_UNAVAILABLE
                 self._answer(status, "application/json", health_in_json(metrics))
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", "There are /metrics and /health.\n")
@@ -83,9 +83,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def health_in_json(metrics: Metrics) -> str:
-    """The health of all queries, and of each: 1 while it runs, 0 once it has failed."""
+    r"""The health of all queries, and of each: 1 while it runs, 0 once it has failed; and how long some hang.
+
+    >>> health_in_json(Metrics())
+    '{"status": "healthy", "queries": {}}\n'
+    """
     queries = {name: query.health for name, query in metrics.queries.items()}
-    return json.dumps({"status": "healthy" if metrics.is_healthy else "failed", "queries": queries}) + "\n"
+    hanging = {name: round(seconds, 1) for name, seconds in metrics.hanging.items()}
+    told = {"status": metrics.status, "queries": queries, **({"hanging": hanging} if hanging else {})}
+    return json.dumps(told) + "\n"
 
 
 def _opened(metrics: Metrics, port: int, host: str) -> _Server:

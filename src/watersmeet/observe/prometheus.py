@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
+from time import monotonic
 from typing import Literal, TypeVar
 
 from watersmeet.joins.core.operator import END_OF_INPUT
@@ -17,6 +18,8 @@ from watersmeet.observe.progress import Progress
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Labels = Mapping[str, str]
+Status = Literal["healthy", "hanging", "failed"]
+"""``hanging``: of some query nothing was heard for too long; ``failed``: some query has, whatever the others do."""
 T = TypeVar("T", Progress, OperatorNumbers)
 
 
@@ -71,23 +74,31 @@ BATCHES = Family("query_batches_total", "counter", "Batches.", "batches")
 TIMES = Family("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
 NUMBERS = Family("watermark", "gauge", "Watermark of a column that holds numbers.")
 
+BATCHES_LONG = 10
+"""A query hangs no sooner than after so many times what its longest batch took."""
+
 _ADDED_UP = frozenset(one.number for one in (*OPERATOR, *TOTAL) if one.type == "counter")
 
 
 @dataclass(frozen=True)
 class QueryMetrics:
-    """What is known of a query: its ``latest`` batch, and what all batches did together (``total``, ``operators``)."""
+    """What is known of a query: its ``latest`` batch, and what all batches did together (``total``, ``operators``).
+
+    ``longest``: the seconds of the longest batch.
+    """
 
     latest: Progress | None = None
     total: Progress | None = None
     operators: Mapping[str, OperatorNumbers] = field(default_factory=dict[str, OperatorNumbers])
     batches: int = 0
     health: Health = 1
+    longest: float = 0.0
 
     def plus(self, progress: Progress) -> QueryMetrics:
         """The metrics after one more batch. A query that has batches runs."""
         operators = {name: _added(self.operators.get(name), now) for name, now in progress.operators.items()}
-        return QueryMetrics(progress, _added(self.total, progress), operators, self.batches + 1)
+        longest = max(self.longest, progress.seconds)
+        return QueryMetrics(progress, _added(self.total, progress), operators, self.batches + 1, longest=longest)
 
     def failed(self) -> QueryMetrics:
         """The metrics of a query that has failed: so have all its operators, none by itself."""
@@ -98,6 +109,9 @@ class QueryMetrics:
 class Metrics:
     """The metrics of all queries of a run. Batches come from one thread, questions from others.
 
+    A query hangs if nothing was heard of it for ``patience`` seconds, or for ten times what its longest batch took if
+    that is more: it had no batch, does not wait for rows, and has not ended. None: no query does.
+
     >>> metrics = Metrics()
     >>> metrics.take(Progress("joined", 0, rows_in=3))
     >>> metrics.take(Progress("joined", 1, rows_in=4))
@@ -105,18 +119,31 @@ class Metrics:
     ['watersmeet_query_rows_in_total{query="joined"} 7']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
+        self.patience = patience
         self._lock = Lock()
         self._queries: dict[str, QueryMetrics] = {}
+        self._heard: dict[str, float] = {}
 
     def take(self, progress: Progress) -> None:
         """Take in one batch."""
         with self._lock:
             self._queries[progress.query] = self._queries.get(progress.query, QueryMetrics()).plus(progress)
 
+    def live(self, query: str) -> None:
+        """Take in that a query had a batch or waits for rows."""
+        with self._lock:
+            self._heard[query] = monotonic()
+
+    def end(self, query: str) -> None:
+        """Take in that a query has ended."""
+        with self._lock:
+            self._heard.pop(query, None)
+
     def fail(self, query: str) -> None:
         """Take in that a query has failed."""
         with self._lock:
+            self._heard.pop(query, None)
             self._queries[query] = self._queries.get(query, QueryMetrics()).failed()
 
     @property
@@ -126,9 +153,22 @@ class Metrics:
             return dict(self._queries)
 
     @property
-    def is_healthy(self) -> bool:
-        """Whether no query has failed."""
-        return all(query.health for query in self.queries.values())
+    def hanging(self) -> dict[str, float]:
+        """The queries that hang, and for how many seconds nothing was heard of them."""
+        if self.patience is None:
+            return {}
+        queries, now = self.queries, monotonic()
+        with self._lock:
+            silent = {name: now - heard for name, heard in self._heard.items()}
+        longest = {name: query.longest for name, query in queries.items()}
+        return {n: s for n, s in silent.items() if s > max(self.patience, BATCHES_LONG * longest.get(n, 0.0))}
+
+    @property
+    def status(self) -> Status:
+        """How the queries are, all together."""
+        if not all(query.health for query in self.queries.values()):
+            return "failed"
+        return "hanging" if self.hanging else "healthy"
 
     def text(self) -> str:
         """All metrics in the text format."""

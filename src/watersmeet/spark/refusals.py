@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import known_formats
+from watersmeet.formats import known_formats, source_format
+from watersmeet.formats.broker import Topics
+from watersmeet.spark.private import spark_version
+from watersmeet.spark.private.jvm import death_of, root_cause
 
 
 def first_line(error: Exception) -> str:
@@ -17,13 +24,23 @@ def is_unknown_format(error: Exception) -> bool:
     return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
 
 
+@contextmanager
+def dying() -> Generator[None]:
+    """Say so if Spark ends meanwhile, instead of what then went wrong."""
+    try:
+        yield
+    except Exception as error:
+        reason = death_of(error)
+        if reason is None:
+            raise
+        raise refuse("SPARK_DIED", reason=reason) from error
+
+
 def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a source that Spark cannot read."""
     format_ = str(source.format)
     if is_unknown_format(error):
-        meant = did_you_mean(format_, known_formats())
-        hint = f"{meant} A format of another package needs `--packages group:name:version`."
-        return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
+        return _unknown_format(format_, place)
     if "PATH_NOT_FOUND" in str(error):
         return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
     hint = "correct the options; they are Spark's own for this format."
@@ -33,7 +50,40 @@ def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetE
 def unwritten(sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
     """The refusal of a sink that Spark cannot write to."""
     if is_unknown_format(error):
-        return refuse("UNKNOWN_FORMAT", place, format=sink.format, hint=did_you_mean(sink.format, known_formats()))
+        return _unknown_format(sink.format, place)
     hint = f"correct the options of the sink `{sink.name}`; they are Spark's own for this format."
     option, reason = f"USING {sink.format}", first_line(error)
     return refuse("WRONG_OPTION", place, format=sink.format, option=option, reason=reason, hint=hint)
+
+
+def unstarted(query: str, sink: Sink, place: Place | None, error: Exception) -> WatersmeetError:
+    """The refusal of a query that Spark does not start: for the options of its sink, or for whatever else it says."""
+    if is_unknown_format(error) or _OPTION.search(first_line(error)):
+        return unwritten(sink, place, error)
+    return refuse("START_FAILED", place, query=query, reason=root_cause(error) or first_line(error))
+
+
+def unreached(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | None:
+    """The refusal of what failed because of Kafka, with topics and servers; None: for another reason."""
+    topics = [Topics(one) for one in used if str(one.format).lower() == "kafka"]
+    absent = _ABSENT_TOPIC.search(text)
+    if absent is not None:
+        named = [one for one in topics if absent["topic"] in one.names]
+        return WatersmeetError(one.unknown() for one in named or topics) if topics else None
+    silent = [one.refusal(one.servers) for one in topics] if _SILENT_BROKER in text else []
+    return WatersmeetError(silent) if silent else None
+
+
+_OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified", re.IGNORECASE)
+_ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
+_SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
+
+
+def _unknown_format(format_: str, place: Place | None) -> WatersmeetError:
+    """The refusal of a format that Spark does not know: one of a package, or a mistyped one."""
+    if format_.lower() not in known_formats():
+        hint = f"{did_you_mean(format_, known_formats())} A format of a package needs `--packages group:name:version`."
+        return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
+    package = source_format(Source("", (), format=format_)).package.format(version=spark_version())
+    hint = f"add `--packages {package or 'group:name:version'}`; in Python, set `spark.jars.packages` for the session."
+    return refuse("MISSING_CONNECTOR", place, format=format_, hint=hint)

@@ -12,8 +12,13 @@ SEEN = "4.3.0"
 """The version of Spark in which everything here was seen."""
 
 
-def unknown(what: str, consequence: str) -> WatersmeetError:
-    """The refusal of a Spark that lacks something without which nothing goes on."""
+def spark_version() -> str:
+    """The version of PySpark. Uses a name that begins with an underscore, as such names do."""
     from pyspark import __version__
 
-    return refuse("UNKNOWN_SPARK", version=__version__, what=what, consequence=consequence, known=SEEN)
+    return __version__
+
+
+def unknown(what: str, consequence: str) -> WatersmeetError:
+    """The refusal of a Spark that lacks something without which nothing goes on."""
+    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=SEEN)

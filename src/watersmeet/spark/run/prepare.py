@@ -84,6 +84,13 @@ class Prepared:
         return frozenset(found)
 
     @property
+    def used(self) -> list[Source | Sink]:
+        """What it reads from and writes to."""
+        scans = scan_plans(self.built.plan.relation)
+        sources = [source for scan in scans for source in scan.parts or (scan.source,)]
+        return [*sources, self.target.sink, *(other.sink for other in self.others.values())]
+
+    @property
     def times(self) -> tuple[str, ...]:
         """All watermarked columns of its sources, as marks from outside call them whatever their aliases are."""
         return tuple(scan_names(self.built.plan).values())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
-from watersmeet.spark.private.jvm import hold_lock
+from watersmeet.spark.private.jvm import hold_lock, root_cause
 from watersmeet.spark.private.launch import launch
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
@@ -36,6 +36,9 @@ STATE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 """What every session of ours is set to, wherever it runs."""
+
+TRIES = "4"
+"""How often a task is tried, as Spark has it on a cluster."""
 
 LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -71,12 +74,10 @@ def session(
         given["spark.jars.packages"] = ",".join(packages)
     if remote is not None:
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
-    chosen = master or given.get("spark.master", "local[*]")
+    chosen = retrying(master or given.get("spark.master", "local[*]"), given.get("spark.task.maxFailures", TRIES))
     folders = _prepare_environment(chosen, given, log)
     made = settings(chosen, given, log, folders[0] if folders else None)
-    with _standard_error_to(log):
-        launch({"spark.master": chosen, **made})
-    spark = _started(SparkSession.builder.master(chosen), made, log)
+    spark = _started(SparkSession.builder.master(chosen), made, log, chosen)
     for folder in folders:
         hold_lock(spark, folder / OF_JAVA)
     return spark
@@ -99,6 +100,16 @@ def settings(
     made |= conf
     made[JAVA_OPTIONS] = f"{_java_options(log, temporary)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
     return made
+
+
+def retrying(master: str, tries: str) -> str:
+    """A local master that tries a task so often, as any other does; by itself it fails with the first worker lost.
+
+    >>> [retrying(master, "4") for master in ("local", "local[*]", "local[2,1]", "spark://host:7077")]
+    ['local[1,4]', 'local[*,4]', 'local[2,1]', 'spark://host:7077']
+    """
+    threads = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return master if threads is None else f"local[{threads[1] or 1},{tries}]"
 
 
 def cores(master: str) -> int:
@@ -149,17 +160,20 @@ def _prepare_environment(master: str, conf: Mapping[str, str], log: Path | None)
     return []
 
 
-def _started(builder: SparkSession.Builder, made: Mapping[str, str], log: Path | None) -> SparkSession:
-    from pyspark.errors import PySparkException
-
+def _started(
+    builder: SparkSession.Builder, made: Mapping[str, str], log: Path | None, master: str | None = None
+) -> SparkSession:
     for name, value in made.items():
         builder = builder.config(name, value)
     try:
         with _standard_error_to(log):
+            if master is not None:
+                launch({"spark.master": master, **made})
             return builder.getOrCreate()
-    except PySparkException as error:
+    except Exception as error:  # of Java, of the library that speaks to it, or of Spark Connect
         hint = "set JAVA_HOME to a Java 17 or 21 and try again." if log is None else f"read {log}."
-        raise refuse("QUERY_FAILED", reason=f"Spark did not start ({error}).", hint=hint) from error
+        reason = root_cause(error) or str(error).split("\n", 1)[0]
+        raise refuse("SPARK_NOT_STARTED", reason=reason, hint=hint) from error
 
 
 @contextmanager

@@ -47,8 +47,11 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
     if source.format is None:
         raise refuse("MISSING_FRAME", place, source=source.name)
     if not is_remote():
-        # A Connect server has files of its own and says itself which are missing.
+        # A Connect server has files and a network of its own and says itself what is missing.
         _check_path(script, source)
+        missing = [replace(refusal, place=place) for refusal in source_format(source).check_reached()]
+        if missing:
+            raise WatersmeetError(missing)
     try:
         with unlogged():
             return _analysed(_read(spark, source))

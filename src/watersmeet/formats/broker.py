@@ -1,0 +1,109 @@
+"""Kafka's servers: whether one answers, asked before Spark does, who would be silent about it for minutes."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet.catalog import Sink, Source
+from watersmeet.errors import Place, Refusal
+from watersmeet.references import resolved
+
+SECONDS = 3.0
+"""How long each server has to answer."""
+_CLIENT = b"watersmeet"
+_API_VERSIONS = struct.pack(">ihhih", 10 + len(_CLIENT), 18, 0, 1, len(_CLIENT)) + _CLIENT
+"""The request that every broker answers, also to those who have not told yet who they are."""
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics that a source reads or a sink writes to, and the servers that have them."""
+
+    of: Source | Sink
+
+    @property
+    def option(self) -> str:
+        """The option that names them."""
+        names = ("topic",) if isinstance(self.of, Sink) else ("subscribe", "subscribepattern", "assign")
+        return next((name for name in names if name in self.of.said), names[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names, or what stands for them."""
+        return self._listed(self.option)
+
+    @property
+    def in_words(self) -> str:
+        """Their names in a sentence."""
+        return " and ".join(f"`{name}`" for name in self.names) or "topics"
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The servers that are asked first."""
+        return self._listed("kafka.bootstrap.servers")
+
+    def _listed(self, option: str) -> tuple[str, ...]:
+        told = resolved({option: self.of.said.get(option, "")})[option]
+        return tuple(part.strip() for part in told.split(",") if part.strip())
+
+    def refusal(self, servers: Sequence[str], place: Place | None = None) -> Refusal:
+        """The refusal of servers of which none answers."""
+        verb = "writes to" if isinstance(self.of, Sink) else "reads"
+        told = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
+        return Refusal("BROKER_UNREACHABLE", told, place)
+
+    def unknown(self) -> Refusal:
+        """The refusal of topics that are not there."""
+        servers = ", ".join(self.servers)
+        told = {"name": self.of.name, "topics": self.in_words, "servers": servers, "option": self.option}
+        return Refusal("UNKNOWN_TOPIC", told)
+
+    def silence(self, place: Place | None = None) -> Refusal | None:
+        """The refusal if no server answers; one that does suffices, since it knows the others."""
+        is_encrypted = any(name.upper().endswith("SSL") for name in self._listed("kafka.security.protocol"))
+        why: list[str] = []
+        for server in self.servers:
+            problem = problem_of(server, is_encrypted=is_encrypted)
+            if problem is None:
+                return None
+            why.append(f"{server} ({problem})")
+        return self.refusal(why, place) if why else None
+
+
+def problem_of(server: str, *, is_encrypted: bool) -> str | None:
+    """Why a server, ``host:port``, does not answer; None: it does.
+
+    >>> problem_of("localhost", is_encrypted=False)
+    'not host:port'
+    """
+    host, _, port = server.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return "not host:port"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), SECONDS) as connection:
+            if is_encrypted:
+                _shake_hands(connection)
+                return None
+            connection.sendall(_API_VERSIONS)
+            return None if connection.recv(1) else "closes the connection, as if it expected another protocol"
+    except TimeoutError:
+        return f"silent for {SECONDS:g} s"
+    except socket.gaierror:
+        return "its name is not known"
+    except (OSError, OverflowError) as error:
+        return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def _shake_hands(connection: socket.socket) -> None:
+    """Begin to encrypt; who objects has answered. Whom to trust is Spark's matter, and nothing is told here."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        context.wrap_socket(connection).close()
+    except ssl.SSLError:
+        return
