@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.conftest import QUICK
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
@@ -67,7 +68,8 @@ def java_of(pid: int) -> int:
 def test_a_spark_that_dies_is_told_without_stacks(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     init_project(shop)
-    command = [WATERSMEET, "run", str(shop), "--master", "local[2]"]
+    quick = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
+    command = [WATERSMEET, "run", str(shop), "--master", "local[2]", *quick]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["rows_in"] == 5
