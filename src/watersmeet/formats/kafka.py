@@ -11,6 +11,8 @@ from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from watersmeet.spark.sinks.table_sinks import Target
 
 _CLIENT = frozenset({
@@ -52,7 +54,7 @@ class KafkaSink(SinkFormat):
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
     has_text_keys: ClassVar = True
 
-    def check_target(self, target: Target, place: Place | None) -> None:
+    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
         """Refuse if no server answers."""
         silence = Topics(self.sink).silence(place)
         if silence is not None:
