@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import watersmeet
 from watersmeet.errors import refuse
 from watersmeet.spark.private.jvm import hold_lock, root_cause
 from watersmeet.spark.private.launch import launch
@@ -149,7 +148,7 @@ def _prepare_environment(master: str, conf: Mapping[str, str], log: Path | None)
         os.environ[LOCAL_DIRS] = ",".join(map(str, local))
         # The workers must have what this interpreter has, whatever `python3` means on PATH.
         os.environ["PYSPARK_PYTHON"] = worker_python(os.environ)
-        ours = str(Path(watersmeet.__file__).parents[1])
+        ours = str(Path(__file__).parents[3])
         before = os.environ.get("PYTHONPATH", "")
         if ours not in before.split(os.pathsep):
             os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
