@@ -74,7 +74,7 @@ def unreached(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | Non
     return WatersmeetError(silent) if silent else None
 
 
-_OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified", re.IGNORECASE)
+_OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
 _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
