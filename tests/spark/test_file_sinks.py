@@ -292,7 +292,6 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "half of the metadata": ("metadata", cut),
     "an empty commit": ("commits/1", lambda file: file.write_text("")),
     "half of what a source has read": ("sources/0/1", cut),
-    "nothing of what a source has read": ("sources/0/1", Path.unlink),
     "garbage about an operator": ("state/0/_metadata/v2/1", lambda file: file.write_bytes(b"\0garbage\xff")),
     "garbage about a state": ("state/0/_stateSchema/default/[0-9]*", lambda file: file.write_bytes(b"\0garbage\xff")),
     "half of a state's changes": ("state/0/*/2.changelog", cut),

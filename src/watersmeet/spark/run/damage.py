@@ -57,7 +57,7 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         yield f"{PLANNED}/{max(done)}", "is gone"
     # Those that Spark reads: of a batch that is to be repeated it needs the one before, too.
     read = [*(f"{PLANNED}/{number}" for number in planned[-2:]), *(f"{DONE}/{number}" for number in done[-1:])]
-    read += [*_source_files(folder, f"{PLANNED}/{max(planned, default=-1)}"), *_operator_files(folder)]
+    read += [*_source_files(folder), *_operator_files(folder)]
     for file in read:
         text = folder.read(file)
         reason = "is gone" if text is None else _damage(text)
@@ -67,8 +67,8 @@ def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
         for name in folder.names(schemas):
             if not name.startswith(".") and not is_state_schema(folder.read(f"{schemas}/{name}") or ""):
                 yield f"{schemas}/{name}", _TORN
-    sources = {len((folder.read(f"{PLANNED}/{number}") or "").splitlines()) for number in planned[-2:]}
-    if len(sources) > 1:
+    lines = [len((folder.read(f"{PLANNED}/{number}") or "").splitlines()) for number in planned[-2:]]
+    if lines and lines[-1] < lines[0]:
         yield f"{PLANNED}/{planned[-1]}", _TORN
 
 
@@ -83,12 +83,12 @@ def _broken(checkpoint: Path, text: str) -> tuple[str, str]:
     return str(checkpoint / "state"), f"could not be loaded: {causes[-1] if causes else 'Spark does not say why'}"
 
 
-def _source_files(folder: Folder, planned: str) -> Iterator[str]:
-    """Where sources of files have written down what belongs to the last batch."""
-    for number, line in enumerate((folder.read(planned) or "").splitlines()[2:]):
-        found = re.search(r'"logOffset":(\d+)', line)
-        if found is not None and f"{found[1]}.compact" not in folder.names(f"sources/{number}"):
-            yield f"sources/{number}/{found[1]}"
+def _source_files(folder: Folder) -> Iterator[str]:
+    """Where sources of files have written down what they read last; what others write there is their own affair."""
+    for log in (f"sources/{source}" for source in folder.names("sources")):
+        for file in (f"{log}/{number}" for number in _numbers(folder, log)[-1:]):
+            if (folder.read(file) or "").startswith('v1\n{"path"'):
+                yield file
 
 
 def _operator_files(folder: Folder) -> Iterator[str]:
