@@ -37,13 +37,14 @@ TOLD := .pytest_cache/told
 FIRST := tests/spark/test_[a-c]*.py
 
 test-spark:
-	$(BIN)/python -m pytest -m spark --ignore-glob='$(CURDIR)/$(FIRST)'
+	$(BIN)/python -m pytest -m spark tests/spark --ignore-glob='$(CURDIR)/$(FIRST)'
 
 test-more:
 	@$(BIN)/python -m pytest -q -m spark $(FIRST) >$(TOLD)/more.txt 2>&1
 
 test-rest:
-	@$(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1
+	@$(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1; status=$$?; \
+	$(BIN)/python -m pytest -q -m spark --ignore=tests/spark >$(TOLD)/outside.txt 2>&1 && exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
