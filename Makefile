@@ -7,7 +7,7 @@ UV := $(BIN)/uv
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases soak lock clean
+.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases soak faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ cases: install ## all cases on Spark, of which `make test` runs some
 
 soak: install ## an hour of event time: state and memory must stay flat
 	$(BIN)/python -m bench.soak
+
+faults: install ## two hundred kills, full disks and restarts; every row must be there once. Takes an hour
+	$(BIN)/python -m faults
 
 lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt

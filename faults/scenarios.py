@@ -1,0 +1,104 @@
+"""Queries of three families, each into two kinds of sink, and how the rows that are there are read.
+
+A batch is one file of each source and all files are there from the start, so that every run has the same batches and
+must have the same result, wherever it was interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import psycopg
+
+Rows = Counter[tuple[object, ...]]
+
+SECONDS = 60
+"""How much event time a file holds."""
+
+ORDERS = """CREATE STREAM orders (id BIGINT, t BIGINT, n INT, WATERMARK FOR t AS t - 30)
+    USING json OPTIONS (path 'data/orders', maxFilesPerTrigger '1');
+CREATE STREAM deliveries (order_id BIGINT, t BIGINT, n INT, WATERMARK FOR t AS t - 30)
+    USING json OPTIONS (path 'data/deliveries', maxFilesPerTrigger '1');
+"""
+TABLES = """CREATE TABLE orders (id BIGINT, t BIGINT, n INT, PRIMARY KEY (id))
+    USING json OPTIONS (path 'data/orders', maxFilesPerTrigger '1');
+CREATE TABLE deliveries (order_id BIGINT, t BIGINT, n INT, PRIMARY KEY (order_id))
+    USING json OPTIONS (path 'data/deliveries', maxFilesPerTrigger '1');
+"""
+QUERIES: Mapping[str, str] = {
+    "interval": f"""{ORDERS}
+INSERT INTO result SELECT STREAM o.id, o.n AS a, d.n AS b
+FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90;
+""",
+    "window": f"""{ORDERS}
+INSERT INTO result SELECT STREAM o.id, o.n AS a, d.n AS b
+FROM orders o WINDOW (COUNT 20) JOIN deliveries d WINDOW (COUNT 20) ON o.id = d.order_id;
+""",
+    "table": f"""{TABLES}
+INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
+""",
+}
+SINKS = ("files", "postgres")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A query into a sink."""
+
+    query: str
+    sink: str
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{self.query} into {self.sink}"
+
+    def make(self, folder: Path, files: int, address: str, table: str) -> None:
+        """Write the project and its data into a folder."""
+        _write_data(folder / "data", files)
+        (folder / "sql").mkdir()
+        (folder / "watersmeet.yml").write_text("name: faults\n")
+        (folder / "sql" / "query.sql").write_text(f"{self._sink(address, table)}{QUERIES[self.query]}")
+
+    def _sink(self, address: str, table: str) -> str:
+        if self.sink == "postgres":
+            return f"CREATE SINK result USING postgres OPTIONS (dsn '{address}', table '{table}');\n"
+        changes = ", changes 'snapshot'" if self.query == "table" else ""
+        return f"CREATE SINK result USING parquet OPTIONS (path 'result'{changes});\n"
+
+    def rows(self, folder: Path, address: str, table: str) -> Rows:
+        """What a reader finds that knows nothing of us."""
+        if self.sink == "postgres":
+            with psycopg.connect(address) as connection:
+                return Counter(connection.execute(f'SELECT id, a, b FROM "{table}"').fetchall())  # pyright: ignore
+        within = "current/*.parquet" if self.query == "table" else "*.parquet"
+        found = duckdb.sql(f"SELECT id, a, b FROM read_parquet('{folder / 'result' / within}')")
+        return Counter(found.fetchall())
+
+
+SCENARIOS = tuple(Scenario(query, sink) for query in QUERIES for sink in SINKS)
+
+
+def _write_data(data: Path, files: int, seed: int = 7) -> None:
+    """Files of both sources: rows are out of order by less than the lag, and one in four has no partner."""
+    chance = random.Random(seed)
+    for name, key in (("orders", "id"), ("deliveries", "order_id")):
+        (data / name).mkdir(parents=True)
+        for number in range(files):
+            moments = sorted(chance.randrange(SECONDS) for _ in range(40))
+            rows = [
+                {
+                    key: chance.randrange(60),
+                    "t": number * SECONDS + moment - chance.randrange(20),
+                    "n": number * 100 + i,
+                }
+                for i, moment in enumerate(moments)
+            ]
+            text = "".join(json.dumps(row) + "\n" for row in rows if chance.random() < 0.75)
+            (data / name / f"{number:04}.json").write_text(text)
