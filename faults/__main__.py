@@ -32,7 +32,7 @@ from faults.scenarios import SCENARIOS, Rows, Scenario
 
 KILLS = ("group", "jvm", "worker", "ready")
 HINDRANCES = ("restart", "second", "full", "read-only")
-BATCH_SECONDS, END_SECONDS = 120, 600
+BATCH_SECONDS, END_SECONDS = 45, 900
 BIG, SMALL = "2g", "2m"
 
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def disturb(scenario: Scenario, place: Path, server: Any, options: argparse.Namespace) -> Outcome:
     """Run a scenario undisturbed, and then disturbed."""
-    address = server.get_uri()
+    address = server.get_uri() if scenario.sink == "postgres" else ""
     names = [f"{scenario.query}_{what}" for what in ("calm", "disturbed")]
     calm, disturbed = (place / what for what in ("calm", "disturbed"))
     for folder, name in zip((calm, disturbed), names, strict=True):
@@ -94,11 +94,13 @@ def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, option
     """Do all harm, one after the other, each at a random moment between two batches or inside one."""
     chance = random.Random(options.seed)
     harms = [kind for kind in KILLS for _ in range(options.kills // len(KILLS))]
-    harms += [kind for kind in HINDRANCES if options.hindrances and (disk or kind not in ("full", "read-only"))]
+    if options.hindrances:
+        harms += [kind for kind in HINDRANCES if _is_possible(kind, outcome.scenario, disk)]
     chance.shuffle(harms)
     run = _start(project, outcome)
     for harm in harms:
-        if run.next_batch(BATCH_SECONDS) is None or not run.is_running:
+        # Without a batch for so long it has read everything, or has ended by itself.
+        if run.next_batch(BATCH_SECONDS) is None and not run.is_running:
             _end(run, outcome)
             run = _start(project, outcome)
             run.next_batch(BATCH_SECONDS)
@@ -109,6 +111,12 @@ def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, option
     last = Run(project, "--end")
     if last.wait(END_SECONDS) != 0:
         raise SystemExit(f"{outcome.scenario.name} does not go on: {last.said.read_text()[-3000:]}")
+
+
+def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:
+    if kind == "restart":
+        return scenario.sink == "postgres"
+    return disk is not None or kind == "second"
 
 
 def _do(harm: str, run: Run, project: Path, outcome: Outcome, server: Any, disk: str | None) -> Run:
