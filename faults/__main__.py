@@ -93,7 +93,7 @@ def disturb(scenario: Scenario, place: Path, server: Any, options: argparse.Name
 def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, options: argparse.Namespace) -> None:
     """Do all harm, one after the other, each at a random moment between two batches or inside one."""
     chance = random.Random(options.seed)
-    harms = [kind for kind in KILLS for _ in range(options.kills // len(KILLS))]
+    harms = [kind for kind in options.kinds for _ in range(options.kills // len(options.kinds))]
     if options.hindrances:
         harms += [kind for kind in HINDRANCES if _is_possible(kind, outcome.scenario, disk)]
     chance.shuffle(harms)
@@ -218,6 +218,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     wrong = [name for name in options.only.split(",") if name not in known]
     if wrong:
         parser.error(f"there is no {wrong[0]}; there are {', '.join(known)}")
+    options.kinds = KILLS
     options.scenarios = [known[name] for name in options.only.split(",")]
     return options
 

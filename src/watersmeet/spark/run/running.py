@@ -215,6 +215,8 @@ def failure_of(error: StreamingQueryException, prepared: Prepared) -> Watersmeet
     lines = [line.strip().removeprefix("Caused by: ") for line in text.split("\n") if line.strip()]
     causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
     reason = (causes[-1] if causes else lines[0])[:500]
+    file = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
+    reason = f"{reason} ({file[1]})" if file is not None and file[1] not in reason else reason
     return refuse(
         "QUERY_FAILED", reason=reason, hint="correct the cause and run again: it continues from its checkpoint."
     )
