@@ -34,7 +34,7 @@ test: install ## all tests, with Spark
 	@$(MAKE) --no-print-directory -j3 test-spark test-more test-rest; status=$$?; cat $(TOLD)/*.txt; exit $$status
 
 TOLD := .pytest_cache/told
-FIRST := tests/spark/test_[a-c]*.py
+FIRST := tests/spark/test_[a-f]*.py
 
 test-spark:
 	$(BIN)/python -m pytest -m spark tests/spark --ignore-glob='$(CURDIR)/$(FIRST)'
