@@ -23,9 +23,9 @@ _PUBLIC = frozenset({
 """Options that errors speak of, so that what they stand for is shown."""
 _WRITTEN = (
     # password 'x', "password": "x", password = 'x'
-    re.compile(rf"""((?:{_NAME})[\w.]*["'`]?\s*[=:]?\s*["'])([^"']+)(?=["'])""", re.IGNORECASE),
+    re.compile(rf"""((?:{_NAME})[\w.]*["'`]?\s*[=:]?\s*["'])(?!\$\{{)([^"']+)(?=["'])""", re.IGNORECASE),
     # password=x, as in addresses and in what libraries say of them
-    re.compile(rf"((?:{_NAME})[\w.]*\s*=\s*)([^\s&;,'\")]+)", re.IGNORECASE),
+    re.compile(rf"((?:{_NAME})[\w.]*\s*=\s*)(?!\$\{{)([^\s&;,'\")]+)", re.IGNORECASE),
     # scheme://user:x@host
     re.compile(r"(://[^\s:/@]*:)([^\s@/]+)(?=@)"),
 )
@@ -94,8 +94,8 @@ def masked(text: str) -> str:
 def masked_line(line: str) -> str:
     """A line of a script with secrets as long as they were, so that what is told of its columns stays true.
 
-    >>> masked_line("OPTIONS (password 'hunter2')")
-    "OPTIONS (password '*******')"
+    >>> masked_line("OPTIONS (password 'hunter2')"), masked_line("OPTIONS (password '${env:DB}')")
+    ("OPTIONS (password '*******')", "OPTIONS (password '${env:DB}')")
     """
     for value in sorted(_known, key=len, reverse=True):
         line = line.replace(value, "*" * len(value))
