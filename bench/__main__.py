@@ -58,7 +58,7 @@ def main(
         measured = {}
         for name in options.sections:
             measured[name] = bench.section(name)
-            console.print(_started(measured[name]) if name == "start" else _table(name, measured[name]))
+            console.print(SHOWN.get(name, _table)(name, measured[name]))
     console.print(f"Written to {_write(workload, measured, results)}")
     if "growth" in measured:
         chart.parent.mkdir(exist_ok=True, parents=True)
@@ -118,13 +118,27 @@ def _table(name: str, measured: list[Measured]) -> Table:
     return table
 
 
-def _started(measured: list[Measured]) -> Table:
-    table = Table(title="Seconds to the first result")
-    for heading in ("contender", "first query of its kind", "later ones, median"):
-        table.add_column(heading, justify="left" if heading == "contender" else "right")
+def _started(name: str, measured: list[Measured]) -> Table:
+    return _seconds(name, measured, {"first": "first query of its kind", "median": "later ones, median"})
+
+
+def _cold(name: str, measured: list[Measured]) -> Table:
+    parts = {"session": "until Spark is there", "begin": "until a batch begins", "batch": "first batch"}
+    return _seconds(name, measured, parts | {"median": "in all"})
+
+
+def _seconds(name: str, measured: list[Measured], shown: dict[str, str]) -> Table:
+    table = Table(title=about(name))
+    table.add_column("contender")
+    for heading in shown.values():
+        table.add_column(heading, justify="right")
     for m in measured:
-        table.add_row(m["label"], f"{m['first']:.2f}", f"{m['median']:.2f}")
+        table.add_row(m["label"], *(f"{m[part]:.2f}" for part in shown))
     return table
+
+
+SHOWN = {"start": _started, "cold": _cold}
+"""Sections that have a table of their own."""
 
 
 def _write(workload: Workload, measured: dict[str, list[Any]], results: Path) -> Path:

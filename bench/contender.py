@@ -6,6 +6,7 @@ Contenders of ours use public calls alone, so that they run on the package of an
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -23,6 +24,8 @@ import watersmeet as ws
 from bench.data import LAG_SECONDS, SIDES, Workload
 from watersmeet.spark.session import session
 
+LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
+"""The variable of the environment that tells when this process was launched."""
 ROWS_PER_WINDOW = 100
 SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
@@ -35,6 +38,8 @@ OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables")
 class Run:
     """What is measured: a contender on a workload; with ``starts``, how long so many starts take to a first result.
 
+    ``cold``: how long that takes with the start of Python and of Spark before it.
+
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
     place in a chart.
     """
@@ -45,6 +50,7 @@ class Run:
     how: str = "inner"
     shards: int = 2
     starts: int = 0
+    cold: bool = False
     agrees: str = ""
     axis: str = ""
     value: int = 0
@@ -57,6 +63,7 @@ class Run:
 
 def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[str, Any]:
     """Run a contender and measure it, in a session given or in one of its own."""
+    launched = float(os.environ.get(LAUNCHED, time.time()))
     if spark is None:
         log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
         spark = session("local[2]", conf={"spark.driver.memory": "6g"} | _conf(run), log=log)
@@ -65,6 +72,8 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         for name, value in _conf(run).items():
             spark.conf.set(name, value)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as checkpoints:
+        if run.cold:
+            return _cold(launched, _writer(spark, run, folder, Path(checkpoints)))
         if run.starts:
             return _first_results(spark, run, folder, Path(checkpoints))
         if run.contender == "spark-rejoin":
@@ -73,6 +82,20 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         query = _writer(spark, run, folder, Path(checkpoints)).start()
         query.awaitTermination()
         return _measured(run, time.perf_counter() - started, list(query.recentProgress))
+
+
+def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
+    """Seconds from the launch of Python to the end of the first batch, in parts."""
+    ready = time.time()
+    query = writer.start()
+    while query.lastProgress is None:
+        time.sleep(0.005)
+    ended = time.time()
+    progress = query.lastProgress
+    query.awaitTermination()
+    batch = progress["durationMs"]["triggerExecution"] / 1000
+    parts = {"session": ready - launched, "begin": ended - batch - ready, "batch": batch, "median": ended - launched}
+    return {name: round(seconds, 2) for name, seconds in parts.items()}
 
 
 def _rejoined(spark: SparkSession, run: Run, folder: Path) -> dict[str, Any]:

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.contender import Run
+from bench.contender import LAUNCHED, Run
 from bench.data import Workload, write
 from bench.memory import Peak
 from bench.sections import ROCKSDB, SECTIONS
@@ -35,7 +36,8 @@ def data_of(workload: Workload) -> Path:
 def in_a_process(run: Run, tree: Path = TREE) -> Measured:
     """Measure in a process and a JVM of its own, on the package of a tree, with the memory that it takes."""
     command = [sys.executable, "-m", "bench.contender", json.dumps(asdict(run)), str(data_of(run.workload))]
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(tree / "src"), str(TREE)))}
+    path = os.pathsep.join((str(tree / "src"), str(TREE)))
+    environ = os.environ | {"PYTHONPATH": path, LAUNCHED: str(time.time())}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=TREE, env=environ, **pipes)
     with process, Peak(process.pid) as peak:

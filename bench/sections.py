@@ -54,8 +54,17 @@ def small_batches(workload: Workload) -> list[Run]:
 
 def start(workload: Workload) -> list[Run]:
     """Seconds from the start of a query to its first result: 10,000 rows, a warm session."""
-    little = replace(workload, rows=min(10_000, workload.rows), keys=min(1_000, workload.keys), batches=1)
+    little = _little(workload)
     return [Run(contender, little, starts=_share(workload, 1 / 4)) for contender in ("watersmeet", MEMORY, ROCKSDB)]
+
+
+def cold(workload: Workload) -> list[Run]:
+    """Seconds from the launch of Python to the first result, nothing running before: 10,000 rows."""
+    return [Run(contender, _little(workload), cold=True) for contender in ("watersmeet", MEMORY, ROCKSDB)]
+
+
+def _little(workload: Workload) -> Workload:
+    return replace(workload, rows=min(10_000, workload.rows), keys=min(1_000, workload.keys), batches=1)
 
 
 def skew(workload: Workload) -> list[Run]:
@@ -119,6 +128,7 @@ SECTIONS: dict[str, Section] = {
     "state": state,
     "small": small_batches,
     "start": start,
+    "cold": cold,
     "skew": skew,
     "windows": windows,
     "tables": tables,

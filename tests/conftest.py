@@ -22,23 +22,18 @@ QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 
-FILES_IN_PROCESS = {
-    # What Spark takes by itself starts hundreds of processes in a query of few batches (readlink, chmod).
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A local session as Watersmeet makes it, with few partitions."""
     from pyspark.sql import SparkSession
 
+    from watersmeet.spark.private.local_files import keep_checkpoints_here
     from watersmeet.spark.session import session
 
     assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    found = session("local[2]", conf=QUICK | FILES_IN_PROCESS, log=log)
+    found = session("local[2]", conf=QUICK, log=log)
+    keep_checkpoints_here(found)
     yield found
     found.stop()

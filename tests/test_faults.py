@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from pathlib import Path
 
+import duckdb
 import pytest
 from faults.__main__ import KILLS, disturb, main, table
 from faults.scenarios import SCENARIOS
@@ -20,12 +22,15 @@ def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-def test_a_query_that_is_killed_in_parts_has_the_rows_of_one_that_is_not(tmp_path: Path) -> None:
+def test_a_query_that_is_killed_has_the_rows_of_one_that_is_not_and_of_the_join(tmp_path: Path) -> None:
     [scenario] = [one for one in SCENARIOS if one.name == "interval into files"]
-    # The whole group is killed in tests/spark/test_recovery.py.
-    kinds = [kind for kind in KILLS if kind != "group"]
-    options = Namespace(kinds=kinds, kills=len(kinds), files=8, seed=3, hindrances=False)
-    outcome = disturb(scenario, tmp_path / "place", None, options)
+    place = tmp_path / "place"
+    options = Namespace(kinds=KILLS, kills=len(KILLS), files=8, seed=3, hindrances=False)
+    outcome = disturb(scenario, place, None, options)
     assert outcome.is_right, table([outcome])
-    assert sum(outcome.done.values()) == len(kinds)
-    assert outcome.starts >= 2
+    assert sum(outcome.done.values()) == len(KILLS)
+    assert outcome.starts >= 3
+    orders, deliveries = (f"'{place}/disturbed/data/{name}/*.json'" for name in ("orders", "deliveries"))
+    joined = f"""SELECT o.id, o.n, d.n FROM {orders} o LEFT JOIN {deliveries} d
+        ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
+    assert scenario.rows(place / "disturbed", "", "") == Counter(duckdb.sql(joined).fetchall())

@@ -32,7 +32,7 @@ AT_ONCE = 3
 
 def kind(run: Run) -> tuple[object, ...]:
     """What makes a query another one. Runs that differ in numbers alone are measured once."""
-    return run.contender, run.how, run.workload.shape, run.workload.small_batches > 0, run.starts > 0
+    return run.contender, run.how, run.workload.shape, run.workload.small_batches > 0, run.starts > 0, run.cold
 
 
 @pytest.mark.spark

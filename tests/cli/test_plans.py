@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
 
-WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
 TABLES = """
 CREATE TABLE orders (
     id BIGINT, customer BIGINT, amount DOUBLE, note STRING, placed TIMESTAMP_NTZ, day DATE, price DECIMAL(10,2),
@@ -60,6 +57,7 @@ def test_a_damaged_plan_is_refused(plan: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_a_plan_runs_and_its_changes_are_written(plan: Path) -> None:
     plan.with_suffix(".sql").write_text(TABLES)
     for table, rows in {
@@ -68,9 +66,7 @@ def test_a_plan_runs_and_its_changes_are_written(plan: Path) -> None:
     }.items():
         (plan.parent / table).mkdir()
         (plan.parent / table / "1.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    ran = subprocess.run(
-        [WATERSMEET, "run", str(plan), "--once", "--master", "local[2]"], capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = watersmeet("run", plan, "--once")
+    assert ran.exit_code == 0, ran.output
     written = [json.loads(line) for file in plan.parent.glob("result/*/*.json") for line in file.open()]
     assert [(row["id"], row["name"], row["_change"]) for row in written] == [(1, "Ada", "+")]

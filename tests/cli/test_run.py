@@ -22,6 +22,7 @@ from watersmeet.cli.run import Cluster
 from watersmeet.demo.streams import make_streams
 
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
+ON_LITTLE_DATA = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
 
 
 def couriers(shop: Path) -> dict[int, str | None]:
@@ -37,7 +38,7 @@ def couriers(shop: Path) -> dict[int, str | None]:
 def test_an_interrupted_run_stops_cleanly_and_continues(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     init_project(shop)
-    command = [WATERSMEET, "run", str(shop), "--master", "local[2]"]
+    command = [WATERSMEET, "run", str(shop), "--master", "local[2]", *ON_LITTLE_DATA]
     # In a group of its own, as a shell does it: Ctrl-C reaches the JVM and the workers too.
     process = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -68,8 +69,7 @@ def java_of(pid: int) -> int:
 def test_a_spark_that_dies_is_told_without_stacks(tmp_path: Path) -> None:
     shop = tmp_path / "shop"
     init_project(shop)
-    quick = [part for name, value in QUICK.items() for part in ("--conf", f"{name}={value}")]
-    command = [WATERSMEET, "run", str(shop), "--master", "local[2]", *quick]
+    command = [WATERSMEET, "run", str(shop), "--master", "local[2]", *ON_LITTLE_DATA]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["rows_in"] == 5

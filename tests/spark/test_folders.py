@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from pyspark.sql import SparkSession
+
+from watersmeet.spark.private.local_files import CHECKSUMS, MANAGER, keep_checkpoints_here
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, own_folder, own_local_folders, remove_left
 
 MAKES = """
@@ -70,3 +74,13 @@ def test_local_folders_are_ours_and_never_inside_those_of_another_process(tmp_pa
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     assert own_local_folders({LOCAL_DIRS: str(in_the_way)}, None) == [in_the_way]
+
+
+@pytest.mark.spark
+def test_checkpoints_here_are_written_without_commands_and_replaced_in_one_step(spark: SparkSession) -> None:
+    assert spark.conf.get(MANAGER, "").endswith("FileSystemBasedCheckpointFileManager")
+    assert spark.conf.get(CHECKSUMS, "") == "false"
+    kept = spark.newSession()
+    kept.conf.set(MANAGER, "a.class.of.the.user")
+    keep_checkpoints_here(kept)
+    assert kept.conf.get(MANAGER, "") == "a.class.of.the.user"

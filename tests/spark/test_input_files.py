@@ -135,7 +135,6 @@ def forget_last(log: Path) -> None:
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.usefixtures("replaced_files")
 @pytest.mark.parametrize("format_", ["parquet", "json"])
 def test_a_file_that_is_gone_before_its_batch_is_repeated(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     folder = tmp_path / "gone"

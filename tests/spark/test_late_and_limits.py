@@ -79,7 +79,6 @@ def test_late_rows_of_a_chain_go_to_a_sink_of_their_own(spark: SparkSession, tmp
     assert sum(one.rows_out for one in progress) == 2
 
 
-@pytest.mark.usefixtures("replaced_files")
 def test_the_limit_fails_and_a_higher_one_continues(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(3):
         arrive(tmp_path, "a", number, *((i, number * 10, "x") for i in range(20)))

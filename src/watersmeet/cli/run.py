@@ -59,11 +59,13 @@ class Cluster:
     def session(self, project: Project, storage: Path) -> SparkSession:
         """A session with the settings of the project and, before them, those of the command line."""
         from watersmeet.spark.private.jvm import quiet
+        from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.session import session
 
         quiet()
         conf = resolved({**project.rooted_settings, **self.conf})
         spark = session(self.master, self.remote, conf, self.packages, log=storage / "spark.log")
+        keep_checkpoints_here(spark)
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)
         if project.database:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from watersmeet.errors import refuse
 from watersmeet.spark.private.jvm import hold_lock, root_cause
 from watersmeet.spark.private.launch import launch
+from watersmeet.spark.private.local_files import FILES
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
+from watersmeet.spark.session.archive import archive_options
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.session.java import prepare_java
 
@@ -36,6 +38,12 @@ STATE = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
 }
 """What every session of ours is set to, wherever it runs."""
+
+LATER_COMPILED = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""Ten times what Java has: to compile for good what Spark runs some thousand times takes half of the first batch."""
 
 TRIES = "4"
 """How often a task is tried, as Spark has it on a cluster."""
@@ -76,7 +84,8 @@ def session(
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
     chosen = retrying(master or given.get("spark.master", "local[*]"), given.get("spark.task.maxFailures", TRIES))
     folders = _prepare_environment(chosen, given, log)
-    made = settings(chosen, given, log, folders[0] if folders else None)
+    archive = archive_options(Path(os.environ["JAVA_HOME"]), os.environ)
+    made = settings(chosen, given, log, folders[0] if folders else None, archive)
     spark = _started(SparkSession.builder.master(chosen), made, log, chosen)
     for folder in folders:
         hold_lock(spark, folder / OF_JAVA)
@@ -84,9 +93,11 @@ def session(
 
 
 def settings(
-    master: str, conf: Mapping[str, str], log: Path | None = None, temporary: Path | None = None
+    master: str, conf: Mapping[str, str], log: Path | None = None, temporary: Path | None = None, archive: str = ""
 ) -> dict[str, str]:
     """All settings of a new session: ours, and before them the user's. ``temporary``: for temporary files of the JVM.
+
+    ``archive``: its options about the archive of classes.
 
     >>> made = settings("local[3]", {"spark.driver.extraJavaOptions": "-ea", "spark.ui.enabled": "true"})
     >>> made["spark.sql.shuffle.partitions"], made["spark.ui.enabled"], made["spark.driver.extraJavaOptions"][-3:]
@@ -96,9 +107,11 @@ def settings(
     if master.startswith("local"):
         # Stateful streaming runs without adaptive execution, so the number of partitions is what is set here.
         made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
-        made["spark.python.daemon.module"] = "watersmeet.spark.daemon"
+        made |= FILES | {"spark.python.daemon.module": "watersmeet.spark.daemon"}
     made |= conf
-    made[JAVA_OPTIONS] = f"{_java_options(log, temporary)} {conf.get(JAVA_OPTIONS, '')}".rstrip()
+    theirs = conf.get(JAVA_OPTIONS, "")
+    options = (_java_options(log, temporary), "" if "Archive" in theirs else archive, theirs)
+    made[JAVA_OPTIONS] = " ".join(filter(None, options))
     return made
 
 
@@ -130,7 +143,7 @@ def _java_options(log: Path | None, temporary: Path | None) -> str:
     quiet = files("watersmeet.spark").joinpath("log4j2.properties")
     level = "error" if log is None else "warn"
     # -Xss4m: with the default stack, a regular expression of Spark's overflows it when some queries stop.
-    made = f"-Xss4m -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
+    made = f"-Xss4m {LATER_COMPILED} -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
     # RocksDB and others unpack their libraries there, and a JVM that is killed does not remove them.
     return made if temporary is None else f"{made} {shlex.quote(f'-Djava.io.tmpdir={temporary}')}"
 

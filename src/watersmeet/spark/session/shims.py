@@ -19,19 +19,28 @@ def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
     else in a new folder of this process.
     """
     name = f"{command}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    for cache in _caches(environ):
-        # The cache cannot be written in some containers.
+    cache = own_cache(environ)
+    if cache is not None:
         with suppress(OSError):
-            if _is_own(cache):
-                return _written(cache / name / "bin" / command, text)
+            return _written(cache / name / "bin" / command, text)
     return _written(own_folder(Path(tempfile.gettempdir())) / name / "bin" / command, text)
 
 
-def _caches(environ: Mapping[str, str]) -> list[Path]:
-    """Where the commands may be kept for later runs: nowhere, if nothing says where the user's files are."""
+def own_cache(environ: Mapping[str, str]) -> Path | None:
+    """Where things may be kept for later runs: nowhere, if nothing says where the user's files are.
+
+    Nor where others can write, or we cannot, as in some containers.
+    """
     if environ.get("XDG_CACHE_HOME"):
-        return [Path(environ["XDG_CACHE_HOME"]) / "watersmeet"]
-    return [Path(environ["HOME"]) / ".cache" / "watersmeet"] if environ.get("HOME") else []
+        cache = Path(environ["XDG_CACHE_HOME"]) / "watersmeet"
+    elif environ.get("HOME"):
+        cache = Path(environ["HOME"]) / ".cache" / "watersmeet"
+    else:
+        return None
+    with suppress(OSError):
+        if _is_own(cache):
+            return cache
+    return None
 
 
 def _is_own(cache: Path) -> bool:

@@ -1,0 +1,79 @@
+"""An archive of the classes that Spark loads: the first JVM writes it as it ends, and later ones start much faster.
+
+A JVM reads, checks and links some fifteen thousand classes before the first row is joined. From an archive of them
+(class-data sharing, JEP 350) it takes them as they are. An archive fits one Java and one set of jars, so its name says
+which, and how large it is: a JVM that finds one of something else goes on without it, but one that is cut kills it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from watersmeet.spark.session.shims import own_cache
+
+WANTED = "WATERSMEET_CLASS_ARCHIVE"
+"""Set to 0, no archive is written or used."""
+QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
+_BEGUN = ".begun-"
+_WRITING_SECONDS = 600
+"""For so long another process that has begun may be writing one."""
+
+
+def archive_options(home: Path, environ: Mapping[str, str]) -> str:
+    """The options of Java that use the archive, or let this JVM write one, if there is none and nobody else does."""
+    spec = find_spec("pyspark")
+    cache = own_cache(environ)
+    if cache is None or spec is None or spec.origin is None or environ.get(WANTED) == "0":
+        return ""
+    jars = Path(environ.get("SPARK_HOME") or Path(spec.origin).parent) / "jars"
+    with suppress(OSError):
+        name = f"classes-{_fingerprint(home, jars)}"
+        archive = _taken(cache, name)
+        if archive is not None:
+            return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} {QUIET}"
+        if not any(cache.glob(f"{name}{_BEGUN}*")):
+            # Empty until the JVM ends, which tells others that it will be written.
+            begun = cache / f"{name}{_BEGUN}{os.getpid()}"
+            begun.touch(0o600)
+            return f"-XX:ArchiveClassesAtExit={shlex.quote(str(begun))} {QUIET}"
+    return ""
+
+
+def _fingerprint(home: Path, jars: Path) -> str:
+    """What an archive depends on: which Java that is, and the jars, which a JVM compares by size and time."""
+    known = hashlib.sha256(f"{home.resolve()}\n".encode())
+    for file in (home / "release", home / "bin" / "java", *sorted(jars.glob("*.jar"))):
+        with suppress(OSError):
+            found = file.stat()
+            known.update(f"{file}\t{found.st_size}\t{found.st_mtime_ns}\n".encode())
+    return known.hexdigest()[:12]
+
+
+def _taken(cache: Path, name: str) -> Path | None:
+    """The archive of that name: one that is as long as it was, or what a JVM has written since.
+
+    What one began and did not end is removed after a while, and all that is cut at once.
+    """
+    for archive in cache.glob(f"{name}-*.jsa"):
+        if archive.stem == f"{name}-{archive.stat().st_size}":
+            return archive
+        archive.unlink()
+    for begun in cache.glob(f"{name}{_BEGUN}*"):
+        if _is_whole(begun):
+            return begun.rename(cache / f"{name}-{begun.stat().st_size}.jsa")
+        if time.time() - begun.stat().st_mtime > _WRITING_SECONDS:
+            begun.unlink()
+    return None
+
+
+def _is_whole(archive: Path) -> bool:
+    """Whether the JVM has written all of it: the head comes last, over the zeros that stood in its place."""
+    with archive.open("rb") as file:
+        return any(file.read(4))
