@@ -61,7 +61,7 @@ def test_accepts_bounds_in_both_directions(analyzed, on, forward, backward):
         ("v2.a >= v1.a", "v1", "only one direction: v2.a may be any time after v1.a"),
         ("v1.a BETWEEN v1.b AND v2.a", "v1", "only one direction"),
         ("(v1.a = v2.a) OR (v1.a = v2.a + 1)", "v1 and v2", "only inside OR"),
-        ("v2.a BETWEEN v1.a AND v1.a + v1.deadline + 1", "v1", "not constant: v2.a <= v1.a + v1.deadline + 1"),
+        ("v2.a BETWEEN v1.a - v1.deadline - 1 AND v1.a", "v2", "not constant: v2.a >= v1.a - v1.deadline - 1"),
         ("v1.a IS NOT DISTINCT FROM v2.a", "v1 and v2", "IS NOT DISTINCT FROM"),
         ("(v1.a = v2.a) IS NULL", "v1 and v2", "no bound between"),
         ("v1.b = v2.b", "v1 and v2", "no bound between"),
@@ -75,7 +75,7 @@ def test_refuses_what_does_not_bound_both_sides(refused, on, unbounded, cause):
 
 
 def test_refuses_a_cast_that_leaves_the_family(refused):
-    on = "v2.a BETWEEN v1.a AND CAST(CAST(v1.a AS VARCHAR) AS TIMESTAMP) + INTERVAL '10' SECOND"
+    on = "v2.a BETWEEN CAST(CAST(v1.a AS VARCHAR) AS TIMESTAMP) - INTERVAL '10' SECOND AND v1.a"
     [refusal] = refused(select(on, V_TIME))
     assert refusal.condition == "UNBOUNDED_STATE"
     assert "a cast can change the time" in refusal.label

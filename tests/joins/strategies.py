@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from watersmeet.joins.interval.operator import IntervalJoin
 
 Row = dict[str, Any]
 
+UNLIMITED = 2**63 - 1
 KINDS = ("inner", "left", "right", "full", "semi", "anti")
 END = {"l.t": END_OF_INPUT, "l.u": END_OF_INPUT, "r.t": END_OF_INPUT, "r.u": END_OF_INPUT}
 
@@ -44,7 +45,7 @@ def table(side: str, rows: tuple[Row, ...]) -> pa.Table:
 
 
 def schema(side: str) -> pa.Schema:
-    names = ("k", "k2", "t", "u", "v", "code")
+    names = ("k", "k2", "t", "u", "e", "v", "code")
     fields = [pa.field(f"{side}.{name}", pa.int64()) for name in names]
     return pa.schema([*fields, pa.field(f"{side}.dead", pa.bool_())])
 
@@ -89,19 +90,24 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
             code=f"{s}.code" if keys else None,
             exact=exact,
             dead=f"{s}.dead" if dead else None,
-            operands=(f"{s}.v", f"{s}.t", f"{s}.u"),
+            operands=(f"{s}.v", f"{s}.t", f"{s}.u", f"{s}.e"),
             late=(f"{s}.k", f"{s}.t"),
         )
         for i, s in enumerate("lr")
     ]
     lower, upper = sorted((draw(st.integers(-5, 5)), draw(st.integers(-5, 5))))
     strict = draw(st.tuples(st.booleans(), st.booleans()))
+    lives = _lives(draw)
+    is_bound = [not draw(st.booleans()) if any(life.column[0] == s for life in lives) else True for s in "lr"]
+    lower, upper = (lower if is_bound[1] else -UNLIMITED), (upper if is_bound[0] else UNLIMITED)
     bounds = [
         Bound("l.t", "r.t", upper + strict[0], strict[0]),
         Bound("r.t", "l.t", -lower + strict[1], strict[1]),
     ]
+    bounds = [bound for bound, there in zip(bounds, is_bound, strict=True) if there]
+    sides = [replace(side, ends=tuple(life.column for life in lives if life.column in side.operands)) for side in sides]
     extra = _second_bounds(draw, times)
-    parts = [_holds(bound) for bound in extra]
+    parts = [_holds(bound) for bound in (*extra, *lives)]
     if draw(st.booleans()):
         parts.append(draw(conditions()))
     return IntervalJoin(
@@ -112,6 +118,7 @@ def joins(draw: st.DrawFn, *, two_times: bool = True) -> IntervalJoin:
         upper=upper,
         bounds=tuple(bounds + extra),
         condition=None if not parts else parts[0] if len(parts) == 1 else Apply("and", tuple(parts)),
+        lives=tuple(lives),
         idle=tuple((f"{s}.t", 3) for s in draw(st.sampled_from(("", "", "l", "r", "lr")))),
     )
 
@@ -123,6 +130,13 @@ def _second_bounds(draw: st.DrawFn, times: list[tuple[str, ...]]) -> list[Bound]
         return []
     picked = draw(st.lists(st.sampled_from(both), max_size=2, unique=True))
     return [Bound(column, other, draw(st.integers(-4, 6)), draw(st.booleans())) for column, other in picked]
+
+
+def _lives(draw: st.DrawFn) -> list[Bound]:
+    """Ends that the rows of no side, of one or of both carry."""
+    sides = draw(st.sampled_from(("", "", "l", "r", "lr")))
+    others = {"l": "r.t", "r": "l.t"}
+    return [Bound(f"{s}.e", others[s], draw(st.integers(-4, 4)), draw(st.booleans())) for s in sides]
 
 
 def _holds(bound: Bound) -> Condition:
@@ -138,6 +152,7 @@ _CHOICES = {
     "k2": (0, 0, 0, 1, None),
     "t": _TIMES,
     "u": _TIMES,
+    "e": (*range(0, 25, 2), 10_000, None),
     "v": (0, 1, 2, 3, 4, None),
     "dead": (False, False, False, True),
 }

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.joins.strategies import Batch, histories, honest_histories, joins, recut
 
+from watersmeet.joins.core.condition import Apply, Column
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.core.port import Port
@@ -20,6 +21,7 @@ from watersmeet.joins.interval.definition import Reference, all_pairs, multiset
 from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.joins.state import cache
 from watersmeet.joins.state.cache import RunCache
+from watersmeet.joins.state.spine import State
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -193,3 +195,39 @@ def test_a_state_from_before_strict_bounds_ended_lives_pads_what_is_left_once() 
     assert [row for table in closed.step(store, {0: rows}, {"r.t": 7}).rows for row in tuples(table)] == [(1, None)]
     found = [strict.step(store, {}, marks) for marks in ({}, {"r.t": 7}, {"r.t": 8}, {"r.t": 9})]
     assert [[row for table in one.rows for row in tuples(table)] for one in found] == [[(2, None)], [], [(3, None)], []]
+
+
+def _with_ends(kind: str = "left", bounds: tuple[Bound, ...] = (Bound("r.t", "l.t", 0),)) -> IntervalJoin:
+    left = Port(("l.t", "l.e"), ("l.t",), operands=("l.e",), ends=("l.e",))
+    right = Port(("r.t",), ("r.t",))
+    condition = Apply("<=", (Column("r.t"), Column("l.e")))
+    upper = max((bound.constant for bound in bounds if bound.column == "l.t"), default=2**63 - 1)
+    return IntervalJoin(kind, left, right, 0, upper, bounds, condition, (Bound("l.e", "r.t", 0),))  # pyright: ignore[reportArgumentType]
+
+
+def test_a_row_that_lives_long_keeps_no_others() -> None:
+    join, store = _with_ends("inner"), MemoryStore()
+    ends = [10_000_000 if i % 100 == 0 else 10 + i for i in range(1000)]
+    join.step(store, {0: pa.table({"l.t": [0] * 1000, "l.e": ends})}, {})
+    stored: list[int] = []
+    for mark in range(0, 1100, 50):
+        report = join.step(store, {}, {"r.t": mark}).report
+        blocks = State(store).directory.runs["left"]
+        stored.append(sum(block.rows for run in blocks for block in run))
+        assert stored[-1] <= 2 * report.state[0]
+    assert stored[-1] <= 20
+    # Written anew when half of them are gone, and not with each batch.
+    assert len(set(stored)) <= 8
+
+
+def test_a_state_from_before_ends_counted_pads_what_is_left_once() -> None:
+    bounds = (Bound("l.t", "r.t", 100), Bound("r.t", "l.t", 0))
+    ended = _with_ends(bounds=bounds)
+    plain = replace(ended, left=replace(ended.left, ends=()), lives=())
+    assert plain.identity == ended.identity
+    store = MemoryStore()
+    rows = pa.table({"l.t": [1, 1, 1, 1], "l.e": [5, 20, 30, 9999]})
+    assert not emitted(plain.step(store, {0: rows}, {"r.t": 10}))
+    found = [ended.step(store, {}, marks) for marks in ({}, {"r.t": 21}, {"r.t": 21}, {"r.t": 31}, {"r.t": 102})]
+    assert [[row[1] for table in one.rows for row in tuples(table)] for one in found] == [[5], [20], [], [30], [9999]]
+    assert [one.report.state[0] for one in found] == [3, 2, 2, 1, 0]

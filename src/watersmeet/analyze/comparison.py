@@ -50,19 +50,32 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Sum:
+class Ordered:
+    """``high`` is equal to, greater than or at least ``low``, whatever the two are."""
+
+    high: Expr
+    low: Expr
+    direction: Direction
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Columns and constants, added and taken away."""
+
     plus: tuple[Expr, ...] = ()
     minus: tuple[Expr, ...] = ()
     constants: tuple[Amount, ...] = ()
     casts: tuple[tuple[Expr, str], ...] = ()
 
-    def less(self, other: _Sum) -> _Sum:
+    def less(self, other: Sum) -> Sum:
+        """The difference of two sums."""
         negated = tuple(Amount(-c.value, c.is_interval) for c in other.constants)
-        return self.and_also(_Sum(other.minus, other.plus, negated, other.casts))
+        return self.and_also(Sum(other.minus, other.plus, negated, other.casts))
 
-    def and_also(self, other: _Sum) -> _Sum:
+    def and_also(self, other: Sum) -> Sum:
+        """Both sums together."""
         plus, minus = self.plus + other.plus, self.minus + other.minus
-        return _Sum(plus, minus, self.constants + other.constants, self.casts + other.casts)
+        return Sum(plus, minus, self.constants + other.constants, self.casts + other.casts)
 
 
 def compare(expr: Expr) -> Comparison | None:
@@ -75,6 +88,20 @@ def compare(expr: Expr) -> Comparison | None:
     >>> found.high == a, found.low == b, found.direction, found.constant("integer")
     (True, True, '>=', 10)
     """
+    found = ordered(expr)
+    if found is None:
+        return None
+    left, right = sum_of(found.high), sum_of(found.low)
+    if left is None or right is None:
+        return None
+    difference = left.less(right)
+    if len(difference.plus) != 1 or len(difference.minus) != 1:
+        return None
+    return Comparison(difference.plus[0], difference.minus[0], found.direction, difference.constants, difference.casts)
+
+
+def ordered(expr: Expr) -> Ordered | None:
+    """The comparison that an expression is, the greater side first; None if it is something else."""
     op, args = expr.op, expr.args
     if op == "not" and args[0].op in _DENIED:
         # NOT (a < b) is null where a < b is, and otherwise a >= b.
@@ -83,41 +110,36 @@ def compare(expr: Expr) -> Comparison | None:
         op, args = _TURNED[op], args[::-1]
     if op not in ("=", ">", ">=") or len(args) != 2:
         return None
-    left, right = (_sum(arg) for arg in args)
-    if left is None or right is None:
-        return None
-    difference = left.less(right)
-    if len(difference.plus) != 1 or len(difference.minus) != 1:
-        return None
-    return Comparison(difference.plus[0], difference.minus[0], op, difference.constants, difference.casts)
+    return Ordered(args[0], args[1], op)
 
 
-def _sum(expr: Expr) -> _Sum | None:
+def sum_of(expr: Expr) -> Sum | None:
+    """The sum that an expression is; None if it is something else."""
     match expr.op:
         case "column":
-            return _Sum(plus=(expr,))
+            return Sum(plus=(expr,))
         case "literal" | "interval":
             # True is an int to Python, but not to SQL.
             is_whole = isinstance(expr.value, int) and not isinstance(expr.value, bool)
-            return _Sum(constants=(Amount(int(expr.value or 0), expr.op == "interval"),)) if is_whole else None
+            return Sum(constants=(Amount(int(expr.value or 0), expr.op == "interval"),)) if is_whole else None
         case "negate":
-            inner = _sum(expr.args[0])
-            return None if inner is None else _Sum().less(inner)
+            inner = sum_of(expr.args[0])
+            return None if inner is None else Sum().less(inner)
         case "+" | "-" | "*":
-            first, *rest = (_sum(arg) for arg in expr.args)
+            first, *rest = (sum_of(arg) for arg in expr.args)
             for other in rest:
                 if first is None or other is None:
                     return None
-                combine = {"+": _Sum.and_also, "-": _Sum.less, "*": _product}[expr.op]
+                combine = {"+": Sum.and_also, "-": Sum.less, "*": _product}[expr.op]
                 first = combine(first, other)
             return first
         case "cast":
-            return _cast(_sum(expr.args[0]), str(expr.value))
+            return _cast(sum_of(expr.args[0]), str(expr.value))
         case _:
             return None
 
 
-def _cast(inner: _Sum | None, type: str) -> _Sum | None:
+def _cast(inner: Sum | None, type: str) -> Sum | None:
     """A sum that is cast to a type of times; None where the cast may change more than the type."""
     family = family_of(type)
     if inner is None or family is None:
@@ -132,11 +154,11 @@ def _cast(inner: _Sum | None, type: str) -> _Sum | None:
     return replace(inner, casts=(*inner.casts, *((column, type) for column in inner.plus + inner.minus)))
 
 
-def _product(a: _Sum, b: _Sum) -> _Sum | None:
+def _product(a: Sum, b: Sum) -> Sum | None:
     """The product of constants, such as ``2 * INTERVAL 1 HOUR``."""
     if a.plus or a.minus or b.plus or b.minus or len(a.constants) != 1 or len(b.constants) != 1:
         return None
     (x,), (y,) = a.constants, b.constants
     if x.is_interval and y.is_interval:
         return None
-    return _Sum(constants=(Amount(x.value * y.value, x.is_interval or y.is_interval),))
+    return Sum(constants=(Amount(x.value * y.value, x.is_interval or y.is_interval),))

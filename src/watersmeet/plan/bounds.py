@@ -1,4 +1,4 @@
-"""What bounds the state of a query: time, the number of keys, or a limit."""
+"""What bounds the state of a query: time, the ends that rows carry, the number of keys, or a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watersmeet.plan.relation import (
 from watersmeet.plan.result_columns import ungrouped
 from watersmeet.plan.words import expression_in_words, word
 
-_BY = {"time": "time", "keys": "the number of keys", "limit": "a limit"}
+_BY = {"time": "time", "ends": "the end that each row carries", "keys": "the number of keys", "limit": "a limit"}
 
 
 def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:

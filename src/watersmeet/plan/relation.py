@@ -219,9 +219,9 @@ class AnalyzedLateral(AnalyzedRelation):
 
 @dataclass(frozen=True)
 class Bounded:
-    """What bounds a part of a state; of keys and limits, what there is how often."""
+    """What bounds a part of a state; of keys and limits, what there is how often; of ends, which value it is."""
 
-    by: Literal["time", "keys", "limit"]
+    by: Literal["time", "ends", "keys", "limit"]
     words: str
 
 

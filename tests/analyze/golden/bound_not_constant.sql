@@ -1,4 +1,4 @@
 CREATE STREAM orders (id BIGINT, t TIMESTAMP, deadline INTERVAL DAY TO SECOND, WATERMARK FOR t AS t - INTERVAL 5 SECONDS);
 CREATE STREAM deliveries (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS);
 SELECT STREAM o.id FROM orders o
-JOIN deliveries d ON o.id = d.id AND d.t BETWEEN o.t AND o.t + o.deadline;
+JOIN deliveries d ON o.id = d.id AND d.t BETWEEN o.t - o.deadline AND o.t;

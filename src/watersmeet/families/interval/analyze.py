@@ -2,7 +2,8 @@
 
 A bound is ``column >= other - constant`` between watermarked columns of the two sides, taken from the parts of ON that
 are joined by AND and from WITHIN. It lets the rows of ``column``'s side be forgotten once the watermark of ``other``
-has gone on, so a join needs one in each direction. What is a bound is wholly expressed by it; the rest is a condition.
+has gone on, so a join needs one in each direction, unless the rows of a side carry their ends (`lives`). What is a
+bound is wholly expressed by it; the rest is a condition.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def assumed(join: Join, declared: Sources, sources: Sources) -> Sources:
         # WITHIN speaks of the event times, so what is compared in one direction may be anything.
         pairs = {pair: directions for pair, directions in pairs.items() if len(directions) == 2}
     if pairs:
-        chosen = max(pairs, key=lambda pair: (len(pairs[pair]), _is_declared(pair, declared)))
+        chosen = _likeliest(pairs, declared)
         for ref in chosen:
             sources = watermarked(sources, ref.source, ref.name)
     elif join.within is not None:
@@ -62,6 +63,19 @@ def _pairs(join: Join, sources: Sources) -> dict[Pair, set[str]]:
         elif high.source in right and low.source in left:
             pairs.setdefault((_bare(low), _bare(high)), set()).update({"=": "<>"}.get(found.direction, "<"))
     return pairs
+
+
+def _likeliest(pairs: dict[Pair, set[str]], declared: Sources) -> Pair:
+    """The times of both sides that leave no side unbounded: by a bound, or by an end if its row carries that."""
+    later = {left for left, right in pairs if "<" in pairs[left, right]}
+    earlier = {right for left, right in pairs if ">" in pairs[left, right]}
+    candidates = dict.fromkeys((*pairs, *((left, right) for left, _ in pairs for _, right in pairs)))
+
+    def likeness(pair: Pair) -> tuple[bool, int, bool]:
+        is_bounded = pair[0] in later and pair[1] in earlier
+        return is_bounded, len(pairs.get(pair, ())), _is_declared(pair, declared)
+
+    return max(candidates, key=likeness)
 
 
 def _is_about_time(found: Comparison, sources: Sources) -> bool:

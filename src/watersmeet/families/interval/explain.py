@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from watersmeet.analyze.event_time import event_times
 from watersmeet.catalog import Amount
 from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.families.interval.lives import Life
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
 from watersmeet.plan.relation import AnalyzedQuery, TimeBound
@@ -20,7 +22,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> lis
         conditions("left only", join.left_only, _failing(join, "left")),
         conditions("right only", join.right_only, _failing(join, "right")),
         conditions("also", join.residual),
-        ("warning", _without_equality(join)),
+        ("warning", [*_without_equality(join), *_far_ends(join, names)]),
     ]
 
 
@@ -81,9 +83,10 @@ def _bound(query: AnalyzedQuery, join: AnalyzedIntervalJoin, bound: TimeBound) -
 def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> list[str]:
     """How long the rows of each side are kept."""
     lines: list[str] = []
-    for side in (join.left, join.right):
+    for port, side in enumerate(join.inputs):
         own = [bound for bound in join.bounds if bound.column.alias in side.aliases]
-        limits = [
+        limits = [_ended(life) for life in join.lives if life.port == port]
+        limits += [
             f"that of {b.other} {'reaches' if b.strict else 'passes'} {b.column}{_distance(query, b, b.constant)}"
             for b in own
         ]
@@ -91,6 +94,30 @@ def _kept(query: AnalyzedQuery, join: AnalyzedIntervalJoin, names: Names) -> lis
             who = rows_of(side, names)
             until = " or ".join(limits).replace("that of", "the watermark of", 1)
             lines.append(f"{who} rows are kept until {until}")
+    return lines
+
+
+def _ended(life: Life) -> str:
+    """When a row that carries its end is forgotten."""
+    end = expression_in_words(life.end)
+    if life.constant:
+        amount = amount_in_words(Amount(abs(life.constant), life.time.family != "integer"))
+        end += f" {'+' if life.constant > 0 else '-'} {amount}"
+    return f"that of {life.time} {'reaches' if life.strict else 'passes'} {end}"
+
+
+def _far_ends(join: AnalyzedIntervalJoin, names: Names) -> list[str]:
+    """What becomes of rows whose end is far, where nothing else lets them go."""
+    lines: list[str] = []
+    for life in join.lives:
+        if not join.is_timed(life.port):
+            who, own = rows_of(join.inputs[life.port], names), event_times(join.inputs[life.port])
+            day = "86400" if life.time.family == "integer" else "1" if life.time.family == "date" else "INTERVAL 1 DAY"
+            start = next((time for time in own if time.family == life.time.family), own[0])
+            lines += [
+                f"a row of {who} is kept until its own end, however far {expression_in_words(life.end)} is",
+                f"`AND {life.time} <= {start} + {day}` or `SET watersmeet.state.max_rows` would limit that",
+            ]
     return lines
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from watersmeet.families.interval.lives import Life
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
 from watersmeet.joins.core.marks import Bound
@@ -25,20 +26,24 @@ UNLIMITED = 2**63 - 1
 
 def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of an interval join over two inputs."""
-    pair, lower, upper = _range(join.bounds, (inputs[0].aliases, inputs[1].aliases))
+    pair, lower, upper = _range(join, (inputs[0].aliases, inputs[1].aliases))
     others = [bound for bound in join.bounds if {str(bound.column), str(bound.other)} != set(pair)]
     on = On.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
+    lives = [(life.port, _ended(life, on.operands)) for life in join.lives]
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
     ways = [on.way(inputs[p], p, routes[p]) for p in (0, 1)]
-    left, right = (replace(on.port(inputs[p], p, ways[p]), compared=pair[p]) for p in (0, 1))
+    ends = [tuple(dict.fromkeys(life.column for port, life in lives if port == p)) for p in (0, 1)]
+    left, right = (replace(on.port(inputs[p], p, ways[p]), compared=pair[p], ends=ends[p]) for p in (0, 1))
+    why = _why(on, routes, is_timed=all(join.is_timed(port) for port in (0, 1)))
     operator = IntervalJoin(
         join.kind, left, right, lower, upper,
         tuple(Bound(str(b.column), str(b.other), b.constant, b.strict) for b in join.bounds),
         on.condition,
+        tuple(life for _, life in lives),
         idle=inputs[0].idle + inputs[1].idle,
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
-    return JoinPlan(tuple(ways), operator, (*left.columns, *right.columns), on.after, _why(on, routes), join)
+    return JoinPlan(tuple(ways), operator, (*left.columns, *right.columns), on.after, why, join)
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
@@ -55,12 +60,12 @@ def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:
 
 
 def _range(
-    bounds: tuple[TimeBound, ...], sides: tuple[frozenset[str], frozenset[str]]
+    join: AnalyzedIntervalJoin, sides: tuple[frozenset[str], frozenset[str]]
 ) -> tuple[tuple[str, str], int, int]:
     """The pair of time columns that the matcher works on, and the closed range of right minus left."""
     lower: dict[tuple[str, str], int] = {}
     upper: dict[tuple[str, str], int] = {}
-    for bound in bounds:
+    for bound in join.bounds:
         # Times are whole numbers, so a strict bound is the closed bound one unit tighter.
         reach = bound.constant - (1 if bound.strict else 0)
         if bound.column.alias in sides[1]:
@@ -69,8 +74,16 @@ def _range(
         else:
             pair = (str(bound.column), str(bound.other))
             upper[pair] = min(reach, upper.get(pair, reach))
-    pair = next((pair for pair in lower if pair in upper), next(iter(lower)))
-    return pair, lower[pair], upper.get(pair, UNLIMITED)
+    # Where rows of both sides carry their ends, nothing need bound their times from one another.
+    others = {life.port: str(life.time) for life in join.lives}
+    pairs = (*(pair for pair in lower if pair in upper), *lower, *upper, (others.get(1, ""), others.get(0, "")))
+    return pairs[0], lower.get(pairs[0], -UNLIMITED), upper.get(pairs[0], UNLIMITED)
+
+
+def _ended(life: Life, operands: Operands) -> Bound:
+    """A life by the column that holds its ends: the same that the condition compares."""
+    template = "{}" if life.time.family == "date" else operands.comparable(life.end, life.low)[0]
+    return Bound(operands.operand(life.port, life.end, template).name, str(life.time), life.constant, life.strict)
 
 
 def _further(bound: TimeBound, operands: Operands) -> Condition:
@@ -87,7 +100,8 @@ def _further(bound: TimeBound, operands: Operands) -> Condition:
     return Apply(">" if bound.strict else ">=", (names[0], Apply("-", (names[1], Constant(constant)))))
 
 
-def _why(on: On, routes: tuple[Route, Route]) -> tuple[str, ...]:
+def _why(on: On, routes: tuple[Route, Route], *, is_timed: bool) -> tuple[str, ...]:
+    bounded = "time bounds hold in both directions" if is_timed else "rows carry the end of their life"
     if on.keys.pairs:
         how = on.keys.why()
     elif "one" in routes:
@@ -95,7 +109,7 @@ def _why(on: On, routes: tuple[Route, Route]) -> tuple[str, ...]:
     else:
         sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
         how = f"block-nested: without an equality the {sent} side goes to all shards, the {spread} is spread"
-    return ("interval join: both sides are streams and time bounds hold in both directions", how, *on.why_after())
+    return (f"interval join: both sides are streams and {bounded}", how, *on.why_after())
 
 
 PLAN = JoinPlanner(plan)

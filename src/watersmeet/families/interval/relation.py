@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.plan.relation import ConditionalJoin, TimeBound
+from watersmeet.families.interval.lives import Life, lives_of
+from watersmeet.plan.relation import BY_TIME, Bounded, ConditionalJoin, TimeBound
+from watersmeet.plan.words import expression_in_words
 
 
 @dataclass(frozen=True)
 class AnalyzedIntervalJoin(ConditionalJoin):
-    """Two streams whose rows meet within ``bounds`` of time.
+    """Two streams whose rows meet within ``bounds`` of time, or until the ends that rows carry.
 
-    The bounds hold in both directions; a conjunct that is a bound is exactly expressed by its bounds.
+    Each side has a bound, or its rows carry their ends; a conjunct that is a bound is exactly expressed by its bounds.
     """
 
     family: ClassVar[str] = "interval"
@@ -20,7 +22,22 @@ class AnalyzedIntervalJoin(ConditionalJoin):
     bounds: tuple[TimeBound, ...] = ()
 
     @property
+    def lives(self) -> tuple[Life, ...]:
+        """The ends that rows carry."""
+        return lives_of(self)
+
+    def is_timed(self, port: int) -> bool:
+        """Whether a bound tells how long all rows of a side are kept."""
+        return any(bound.column.alias in self.inputs[port].aliases for bound in self.bounds)
+
+    @property
     def is_bounded(self) -> bool:
-        """Whether there is a bound in each direction."""
-        bounded = {bound.column.alias for bound in self.bounds}
-        return all(bounded.intersection(side.aliases) for side in self.inputs)
+        """Whether the rows of each side leave at some time."""
+        carried = {life.port for life in self.lives}
+        return all(self.is_timed(port) or port in carried for port in (0, 1))
+
+    @property
+    def bounded(self) -> tuple[Bounded, ...]:
+        """Time; and where nothing else bounds the rows of a side, the ends that they carry."""
+        ends = (life.end for life in self.lives if not self.is_timed(life.port))
+        return (BY_TIME, *(Bounded("ends", expression_in_words(end)) for end in ends))

@@ -10,6 +10,7 @@ from watersmeet.analyze.draft import Draft, listed
 from watersmeet.analyze.event_time import EventTime, event_times
 from watersmeet.analyze.watermarks import unmarked, watermark_hint
 from watersmeet.errors import Refusal
+from watersmeet.families.interval.lives import untyped_end
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
@@ -59,19 +60,27 @@ def unclear_within(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> li
 def unbounded(draft: Draft, joined: AnalyzedIntervalJoin) -> list[Refusal]:
     """The refusal of a join that lacks a bound in one direction or both."""
     left, right = joined.left.aliases, joined.right.aliases
-    bounded = {bound.column.alias for bound in joined.bounds}
-    kept = [side for side in (left, right) if not bounded.intersection(side)]
+    carried = {life.port for life in joined.lives}
+    kept = [side for port, side in enumerate((left, right)) if not joined.is_timed(port) and port not in carried]
     if not kept:
         return []
     cause, part = _cause(joined)
+    label = _label(joined, cause, part, is_left=kept[0] == left)
+    hint = _hint(joined, cause, is_left=kept[0] == left, is_both=len(kept) == 2)
+    for end, time in (found for part in joined.residual if (found := untyped_end(joined, part)) is not None):
+        shown = expression_in_words(end)
+        if not (cause == "cast" or any(end.sources <= frozenset(side) for side in (left, right) if side not in kept)):
+            label = f"{shown} is not known to be a time that {time} can be compared with"
+            hint = f"write `CAST({shown} AS {time.type})`, or add a bound, for example `{_bound_example(joined)}`."
+            break
     return [
         draft.refusal(
             "UNBOUNDED_STATE",
             joined.span,
             **_names(draft, joined),
             unbounded=draft.names_of(alias for side in kept for alias in side),
-            cause=_label(joined, cause, part, is_left=kept[0] == left),
-            hint=_hint(joined, cause, is_left=kept[0] == left, is_both=len(kept) == 2),
+            cause=label,
+            hint=hint,
         )
     ]
 
@@ -135,8 +144,7 @@ def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both:
     left, right = pair
     hour = "60" if left.family == "integer" else "1" if left.family == "date" else "INTERVAL 1 HOUR"
     direction = f"{right} <= {left} + {hour}" if is_left else f"{right} >= {left} - {hour}"
-    is_single = all(len(event_times(side)) == 1 for side in (joined.left, joined.right))
-    bound = f"WITHIN {_minutes(left)}" if is_single else f"AND {_between(left, right)}"
+    bound = _bound_example(joined)
     match cause:
         case "distinct":
             return f"write `{left} = {right}`."
@@ -150,6 +158,14 @@ def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both:
             return f"add a bound on the columns themselves, for example `{bound if is_both else 'AND ' + direction}`."
         case "not constant":
             return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
+
+
+def _bound_example(joined: AnalyzedIntervalJoin) -> str:
+    """A bound in both directions, as one writes it."""
+    pair = _pair(joined)
+    if pair is None or all(len(event_times(side)) == 1 for side in (joined.left, joined.right)):
+        return f"WITHIN {'5 MINUTES' if pair is None else _minutes(pair[0])}"
+    return f"AND {_between(*pair)}"
 
 
 def _pair(joined: AnalyzedIntervalJoin) -> tuple[EventTime, EventTime] | None:

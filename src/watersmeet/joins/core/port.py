@@ -27,6 +27,8 @@ class Port:
       all may
     - ``operands``: further columns that the condition reads
     - ``late``: what a late row shows; nothing: late rows are only counted
+    - ``ends``: columns that say until when a row may match, in the unit of the other side's times; they have no marks,
+      and a row with a NULL in one never matches
     - ``compared``: the one of the times by which rows of both sides are compared; None: the first
     - ``order``: an integer, TIMESTAMP or DATE column that orders the arrivals of a batch, equal values and NULLs (which
       come last) as delivered; None: as delivered
@@ -43,6 +45,7 @@ class Port:
     dead: str | None = None
     operands: tuple[str, ...] = ()
     late: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
     compared: str | None = None
     order: str | None = None
     upsert_key: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class Shard:
         known = rows.times
         times = {c: known[c] if c in known else as_int64(table.column(c).combine_chunks()) for c in side.times}
         late = self.late(port, table, times)
-        alive = side.alive(table, side.time)
+        alive = side.alive(table, side.time, *side.ends)
         return rows.where(alive & ~late), rows.where(~(alive | late))
 
     def hand_out(self, port: int, table: pa.Table, late: Bools, column: pa.Array, by: pa.Array) -> None:

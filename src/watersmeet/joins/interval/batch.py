@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Watermarks
+from watersmeet.joins.core.marks import Bound, Watermarks
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
@@ -26,6 +26,13 @@ MATCHED = "matched"
 STRICT = "strict"
 """Among the numbers of the directory: rows have expired by strict bounds as such. In a state without it they have lived
 a unit longer, so those at the very limit are still to come out."""
+
+LIVES = "lives"
+"""The same of the ends that rows carry. In a state without it rows have lived until their bounds alone."""
+
+SPARSE = 2
+"""Where rows carry their ends, a block of which less than one row in so many is alive is written anew: rows of one time
+may end at any, and one that lives long would keep the others."""
 
 BUDGET = Budget(largest=250_000, sparse=1)
 """Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
@@ -49,10 +56,12 @@ def stream(
     join: IntervalJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks
 ) -> Iterator[pa.Table | Emission]:
     """Process one batch of one shard: joined rows as they come, last the emission with the rest."""
-    shard = Shard(join, store, marks, join.bounds)
-    is_strict = any(bound.strict for bound in join.bounds)
-    if is_strict and not shard.state.directory.numbers.get(STRICT):
-        shard.before = Watermarks.of(shard.before.received, [replace(bound, strict=False) for bound in join.bounds])
+    every = (*join.bounds, *join.lives)
+    shard = Shard(join, store, marks, every, join.waits)
+    numbers = {STRICT: any(bound.strict for bound in join.bounds), LIVES: bool(join.lives)}
+    known = shard.state.directory.numbers
+    if any(asked and not known.get(number) for number, asked in numbers.items()):
+        shard.before = Watermarks.of(shard.before.received, _before(join, known))
     spines = [
         shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_alive(shard, rows)))
         for name, layout in zip(("left", "right"), join.layouts, strict=True)
@@ -79,7 +88,18 @@ def stream(
         spines[port].add(rows)
     bounded = frozenset(bound.column for bound in join.bounds)
     watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted)
-    yield shard.close(watermarks, padded, kept.rows, {STRICT: 1} if is_strict and shard.after.received else {})
+    yield shard.close(watermarks, padded, kept.rows, _noted(numbers, shard))
+
+
+def _before(join: IntervalJoin, known: Mapping[str, int]) -> list[Bound]:
+    """By what rows have expired so far, given the numbers of the directory."""
+    bounds = join.bounds if known.get(STRICT) else (replace(bound, strict=False) for bound in join.bounds)
+    return [*bounds, *(join.lives if known.get(LIVES) else ())]
+
+
+def _noted(numbers: Mapping[str, bool], shard: Shard) -> dict[str, int]:
+    """What the next step must know of how rows have expired; nothing has before the first mark."""
+    return {name: 1 for name, asked in numbers.items() if asked} if shard.after.received else {}
 
 
 def _admitted(join: IntervalJoin, shard: Shard, port: int, table: pa.Table) -> tuple[Rows, Rows]:
@@ -136,7 +156,7 @@ def _note(rows: Rows, positions: Ints) -> Ints:
 def _expired(join: IntervalJoin, shard: Shard, port: int, spine: Spine, kept: Kept) -> Iterator[Rows]:
     """Drop the blocks that have expired whole; gives the rows of a preserved side that expired alone."""
     for block in spine.blocks:
-        if not shard.after.expires(block.lowest):
+        if not shard.after.expires(block.lowest) and all(end in block.lowest for end in join.sides[port].ends):
             kept.add(port, block.rows, block.lowest)
             continue
         if join.preserved[port]:
@@ -147,10 +167,11 @@ def _expired(join: IntervalJoin, shard: Shard, port: int, spine: Spine, kept: Ke
             continue
         rows = spine.read(block)
         alive = _alive(shard, rows)
-        if alive.any():
-            kept.add(port, int(alive.sum()), {name: int(times[alive].min()) for name, times in rows.times.items()})
-        else:
-            spine.drop(block)
+        left = int(alive.sum())
+        if left:
+            kept.add(port, left, {name: int(times[alive].min()) for name, times in rows.times.items()})
+        if left * SPARSE < block.rows if join.lives else not left:
+            spine.remove(block, ~alive)
 
 
 def _dropped(

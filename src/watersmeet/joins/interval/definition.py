@@ -2,7 +2,7 @@
 
 Two rows *fit* when their keys are equal (a NULL key equals nothing), ``lower <= right time - left time <= upper``,
 and the rest of the condition is true: false and unknown are both "no". A row is *dead* when it can never fit: its side
-says so, or its key or its matched time is NULL.
+says so, or its key, its matched time or an end that it carries is NULL.
 
 Without time, the result is `all_pairs`: every pair that fits, and every row of a preserved side that fits nothing,
 padded.
@@ -16,10 +16,11 @@ With time, a join proceeds in batches, and a batch is one instant (`Reference.st
    in the batch in which its second row arrives, even if that row is already past its limit.
 4. The marks of the batch are folded in: a mark never falls. The *limit* of a column is the largest
    ``mark(other) - constant`` among the bounds of that column, of a strict bound the time after that; a column without a
-   bound has no limit.
-5. A row with a watermarked time strictly below that column's limit *expires*: no row that may still come could fit it.
-   A kept row is forgotten, a new one never kept. If its side is preserved and it has met nothing, it comes out padded
-   now.
+   bound has no limit. A column that holds the *ends* of rows is not watermarked, and its limit follows from its *lives*
+   in the same way.
+5. A row with a watermarked time or an end strictly below that column's limit *expires*: no row that may still come
+   could fit it. A kept row is forgotten, a new one never kept. If its side is preserved and it has met nothing, it
+   comes out padded now.
 6. The watermark of a column in the result is the smaller of its mark and its limit. For a column without a bound it is
    the smaller of its mark and its earliest time still kept, and never falls. While a part is unknown there is none.
 
@@ -76,7 +77,11 @@ class Reference:
     _kept: tuple[list[_Alive], list[_Alive]] = field(default_factory=lambda: ([], []), init=False)
 
     def __post_init__(self) -> None:
-        self._heard = Hearing(self.join, [(bound.column, bound.other) for bound in self.join.bounds])
+        waits = [(bound.column, bound.other) for bound in self.join.bounds]
+        for side in self.join.sides:
+            # An end has no marks, so that the times of its row stand for it.
+            waits += [(time, life.other) for life in self.join.lives if life.column in side.ends for time in side.times]
+        self._heard = Hearing(self.join, waits)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port, and the marks that came with them."""
@@ -87,7 +92,7 @@ class Reference:
             for row in arrivals.get(port, ()):
                 if self._heard.is_late(self.join.sides[port], row):
                     late.append((port, row))
-                elif is_dead(self.join.sides[port], row, self.join.sides[port].time):
+                elif is_dead(self.join.sides[port], row, self.join.sides[port].time, *self.join.sides[port].ends):
                     rows += self._alone(port, row)
                 else:
                     new[port].append(_Alive(row))
@@ -119,7 +124,7 @@ class Reference:
         """Rows with a smaller time in that column are expired; None as long as nothing expires by it."""
         found = [
             _minus(self._heard.received[bound.other], bound.constant - 1 if bound.strict else bound.constant)
-            for bound in self.join.bounds
+            for bound in (*self.join.bounds, *self.join.lives)
             if bound.column == column and bound.other in self._heard.received
         ]
         return max(found, default=None)
@@ -138,7 +143,7 @@ class Reference:
     def _expire(self, port: int, new: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         stay: list[_Alive] = []
-        times = self.join.sides[port].times
+        times = (*self.join.sides[port].times, *self.join.sides[port].ends)
         for alive in self._kept[port] + new:
             if not any(is_below(event_time(alive.row[c]), self.limit(c)) for c in times):
                 stay.append(alive)

@@ -22,17 +22,18 @@ one batch or in two.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import ROWS_PER_PIECE
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.matching import Pairs, shifted, stretches
+from watersmeet.joins.core.matching import Ints, Pairs, shifted, stretches
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
@@ -46,7 +47,8 @@ class IntervalJoin(TwoSided):
     """An interval join, ready to run.
 
     The range matcher works on the compared times of the ports: ``lower <= right time - left time <= upper``. ``bounds``
-    says how long rows live; ``condition`` is whatever else must hold.
+    says how long rows live, and ``lives`` the same of the ends that rows carry: bounds whose column is one of the
+    ``ends`` of its port. ``condition`` is whatever else must hold; every bound and every life follows from the whole.
     """
 
     name: ClassVar[str] = "interval"
@@ -55,6 +57,7 @@ class IntervalJoin(TwoSided):
     upper: int
     bounds: tuple[Bound, ...]
     condition: Condition | None = None
+    lives: tuple[Bound, ...] = ()
 
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
@@ -77,7 +80,7 @@ class IntervalJoin(TwoSided):
             (layout.columns for layout in self.layouts),
             kind=self.kind,
             range=[self.lower, self.upper],
-            # Whether bounds are strict is told by the range, or by the condition.
+            # Whether bounds are strict is told by the range, or by the condition, and so is what ends a life.
             bounds=sorted([*names.listed((bound.column, bound.other)), bound.constant] for bound in self.bounds),
             condition=names.condition(self.condition),
         )
@@ -86,6 +89,12 @@ class IntervalJoin(TwoSided):
     def times(self) -> tuple[str, ...]:
         """The watermarked columns of the result."""
         return self.left.times if self.kind in LEFT_ONLY else (*self.left.times, *self.right.times)
+
+    @property
+    def waits(self) -> tuple[Bound, ...]:
+        """Which column waits for which: an end has no marks, so that the times of its side stand for it."""
+        own = ((side.times, life) for side in self.sides for life in self.lives if life.column in side.ends)
+        return (*self.bounds, *(replace(life, column=time) for times, life in own for time in times))
 
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
@@ -99,11 +108,11 @@ class IntervalJoin(TwoSided):
         """
         if probe == LEFT:
             times = left.times[self.left.time]
-            low, high = shifted(times, self.lower), shifted(times, self.upper)
+            low, high = shifted(times, self.lower), self._until(LEFT, left, shifted(times, self.upper))
             found = stretches(right.codes, right.times[self.right.time], left.codes, low, high)
         else:
             times = right.times[self.right.time]
-            low, high = shifted(times, -self.upper), shifted(times, -self.lower)
+            low, high = shifted(times, -self.upper), self._until(RIGHT, right, shifted(times, -self.lower))
             found = stretches(left.codes, left.times[self.left.time], right.codes, low, high)
         for piece in found.pieces(ROWS_PER_PIECE):
             pairs = verified(
@@ -112,6 +121,13 @@ class IntervalJoin(TwoSided):
             if pairs.probe.size:
                 yield pairs
 
+    def _until(self, port: int, rows: Rows, high: Ints) -> Ints:
+        """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
+        for life in self.lives:
+            if life.column in self.sides[port].ends and life.other == self.sides[1 - port].time:
+                high = np.minimum(high, shifted(rows.times[life.column], life.constant - life.strict))
+        return high
+
     def may_meet(self, port: int, rows: Rows, block: Block) -> bool:
         """Whether the new rows of ``port`` reach into the codes and times of a run of the other side at all."""
         if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
@@ -119,9 +135,14 @@ class IntervalJoin(TwoSided):
         times = rows.times[self.left.time if port == LEFT else self.right.time]
         lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
         theirs = self.right.time if port == LEFT else self.left.time
-        return int(times.min()) + lower <= block.highest[theirs] and block.lowest[theirs] <= int(times.max()) + upper
+        if int(times.min()) + lower > block.highest[theirs] or block.lowest[theirs] > int(times.max()) + upper:
+            return False
+        # A block that was written before its ends counted does not know them.
+        ends = ((block.highest.get(life.column), life) for life in self.lives if life.other in rows.times)
+        return all(end is None or end >= int(rows.times[life.other].min()) - life.constant for end, life in ends)
 
 
 def _layout(port: Port, *, tracked: bool) -> Layout:
-    columns = tuple(dict.fromkeys((*port.needed, *port.times)))
-    return Layout(columns, port.times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())
+    times = tuple(dict.fromkeys((*port.times, *port.ends)))
+    columns = tuple(dict.fromkeys((*port.needed, *times)))
+    return Layout(columns, times, port.time, port.code, notes=((MATCHED, "flag"),) if tracked else ())

@@ -1,0 +1,125 @@
+"""The ends that rows carry: comparisons that let each row be forgotten by a value of its own.
+
+A life is ``end >= time - constant``, between a watermarked column of one side and anything that is computed from a row
+of the other: a column, or an expression whose type is known. Once the watermark of ``time`` has passed the end of a
+row, no row that may still come can meet it. The comparison stays part of the condition, which says everything; a life
+only says what follows from it for the state. A row whose end is NULL meets nothing, since the comparison is never true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from watersmeet.analyze.column_types import type_of
+from watersmeet.analyze.comparison import ordered, sum_of
+from watersmeet.analyze.event_time import EventTime, event_times, keeps, time_named
+from watersmeet.catalog import Source
+from watersmeet.duration import DAY
+from watersmeet.plan.expressions import Expr
+from watersmeet.plan.facts import sources_by_alias
+from watersmeet.plan.relation import ConditionalJoin
+from watersmeet.type_names import Family, family_of, named
+
+Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
+"""What the value of an expression is, as far as ends are concerned."""
+
+
+@dataclass(frozen=True)
+class Life:
+    """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written."""
+
+    port: int
+    end: Expr
+    low: Expr
+    time: EventTime
+    constant: int
+    strict: bool
+
+
+def lives_of(join: ConditionalJoin) -> tuple[Life, ...]:
+    """The lives that the condition of a join gives the rows of its sides."""
+    sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
+    return tuple(life for part in join.residual for life in _in_part(join, part, sources))
+
+
+def untyped_end(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTime] | None:
+    """What would be the end of a row if it were known to have the type of the time it is compared with."""
+    sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
+    found = next(_compared(join, part), None)
+    is_other = found is not None and family_in(found.end, sources) is None and found.end.op != "cast"
+    return (found.end, found.time) if found is not None and is_other else None
+
+
+def _in_part(join: ConditionalJoin, part: Expr, sources: dict[str, Source]) -> Iterator[Life]:
+    return (life for life in _compared(join, part) if family_in(life.end, sources) == life.time.family)
+
+
+def _compared(join: ConditionalJoin, part: Expr) -> Iterator[Life]:
+    """What a part of the condition says of the end of rows, whatever its type."""
+    found = ordered(part)
+    if found is None or found.direction == "=":
+        return
+    for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
+        if not found.high.sources or not found.high.sources <= frozenset(side.aliases):
+            continue
+        low = sum_of(found.low)
+        if low is None or len(low.plus) != 1 or low.minus:
+            return
+        time = time_named(low.plus[0], event_times(other))
+        if time is None:
+            return
+        # A DATE that is not a whole number of days off is compared as a time of the day, by the session's time zone.
+        unit = DAY if time.family == "date" else 1
+        constant = sum(c.value * (1 if c.is_interval else unit) for c in low.constants)
+        is_misfit = any(c.is_interval == (time.family == "integer") for c in low.constants if time.family != "date")
+        if not is_misfit and constant % unit == 0 and all(keeps(time.type, type_) for _, type_ in low.casts):
+            yield Life(port, found.high, found.low, time, -constant, found.direction == ">")
+
+
+def family_in(expr: Expr, sources: dict[str, Source]) -> Family | None:
+    """Which event times an expression compares with, as far as declarations and casts tell; None: none, or unknown."""
+    kind = _kind(expr, sources)
+    return None if kind == "interval" else kind
+
+
+def _kind(expr: Expr, sources: dict[str, Source]) -> Kind | None:
+    match expr.op:
+        case "literal":
+            return "integer" if isinstance(expr.value, int) and not isinstance(expr.value, bool) else None
+        case "interval":
+            return "interval"
+        case "negate":
+            return _kind(expr.args[0], sources)
+        case "+" | "-" | "*":
+            kind = _kind(expr.args[0], sources)
+            for arg in expr.args[1:]:
+                kind = _COMBINED.get((kind, expr.op, _kind(arg, sources)))
+            return kind
+        case _:
+            type_ = type_of(expr, sources)
+            found = None if type_ is None else named(type_)
+            if type_ is None or found is None:
+                return None
+            return "interval" if found.values == "interval" else family_of(type_)
+
+
+_COMBINED: dict[tuple[Kind | None, str, Kind | None], Kind] = {
+    ("integer", "+", "integer"): "integer",
+    ("integer", "-", "integer"): "integer",
+    ("integer", "*", "integer"): "integer",
+    ("timestamp", "+", "interval"): "timestamp",
+    ("timestamp", "-", "interval"): "timestamp",
+    ("interval", "+", "timestamp"): "timestamp",
+    ("timestamp_ntz", "+", "interval"): "timestamp_ntz",
+    ("timestamp_ntz", "-", "interval"): "timestamp_ntz",
+    ("interval", "+", "timestamp_ntz"): "timestamp_ntz",
+    ("date", "+", "integer"): "date",
+    ("date", "-", "integer"): "date",
+    ("interval", "+", "interval"): "interval",
+    ("interval", "-", "interval"): "interval",
+    ("interval", "*", "integer"): "interval",
+    ("integer", "*", "interval"): "interval",
+}
+"""What sums and products of times, whole numbers and intervals are; what is not here only Spark knows."""

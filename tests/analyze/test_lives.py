@@ -1,0 +1,93 @@
+"""The ends that rows carry: what is one, whose life it ends, and what bounds the state then."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.plan.bounds import bounds_in_words, bounds_of
+from watersmeet.plan.words import expression_in_words
+
+SOURCES = """
+CREATE STREAM a (id BIGINT, start TIMESTAMP, expires TIMESTAMP, runs INTERVAL DAY TO SECOND, until STRING, last DATE,
+  n INT, WATERMARK FOR start AS start - INTERVAL 1 SECOND);
+CREATE STREAM b (id BIGINT, t TIMESTAMP, d DATE, n BIGINT, WATERMARK FOR t AS t - INTERVAL 1 SECOND);
+CREATE STREAM c (id BIGINT, n BIGINT, m BIGINT, WATERMARK FOR n AS n - 1);
+"""
+MINUTE = 60_000_000
+
+
+def lives(analyzed, on: str, tables: str = "a JOIN b"):
+    query = analyzed(f"{SOURCES} SELECT STREAM {tables.split()[0]}.id FROM {tables} ON {on};")
+    join = query.relation
+    assert isinstance(join, AnalyzedIntervalJoin)
+    found = [(life.port, expression_in_words(life.end), str(life.time), life.constant) for life in join.lives]
+    return query, found
+
+
+@pytest.mark.parametrize(
+    ("on", "end", "constant"),
+    [
+        ("b.t BETWEEN a.start AND a.expires", "a.expires", 0),
+        ("a.expires >= b.t AND b.t >= a.start", "a.expires", 0),
+        ("b.t >= a.start AND NOT (b.t > a.expires)", "a.expires", 0),
+        ("b.t >= a.start AND b.t - INTERVAL 1 MINUTE <= a.expires", "a.expires", MINUTE),
+        ("b.t BETWEEN a.start AND a.start + a.runs", "a.start + a.runs", 0),
+        ("b.t BETWEEN a.start AND a.start + a.n * INTERVAL 1 SECOND", "a.start + a.n * INTERVAL 1 SECOND", 0),
+        ("b.t BETWEEN a.start AND CAST(a.until AS TIMESTAMP)", "CAST(a.until AS TIMESTAMP)", 0),
+    ],
+)
+def test_an_end_is_a_value_of_its_row(analyzed, on, end, constant):
+    query, found = lives(analyzed, on)
+    assert found == [(0, end, "b.t", constant)]
+    assert bounds_in_words(bounds_of(query)) == f"bounded by time, and by the end that each row carries: {end}"
+
+
+def test_ends_of_both_sides_need_no_bound(analyzed):
+    query = analyzed(
+        f"{SOURCES} SELECT STREAM x.id FROM a x FULL JOIN a y ON x.start <= y.expires AND y.start <= x.expires;"
+    )
+    assert [(life.port, expression_in_words(life.end)) for life in query.relation.lives] == [
+        (1, "y.expires"),
+        (0, "x.expires"),
+    ]
+
+
+def test_beside_a_bound_time_alone_bounds_the_state(analyzed):
+    query, found = lives(analyzed, "b.t BETWEEN a.start AND a.expires AND b.t <= a.start + INTERVAL 1 DAY")
+    assert found == [(0, "a.expires", "b.t", 0)]
+    assert bounds_in_words(bounds_of(query)) == "bounded by time"
+
+
+def test_whole_numbers_of_any_width_are_ends(analyzed):
+    _, found = lives(analyzed, "c.n <= x.m + 3 AND c.n >= x.n", "c x JOIN c")
+    assert found == [(0, "x.m + 3", "c.n", 0)]
+
+
+@pytest.mark.parametrize(
+    ("on", "hint"),
+    [
+        ("b.t >= a.start AND b.t <= coalesce(a.expires, a.start)", "CAST(coalesce(a.expires, a.start) AS TIMESTAMP)"),
+        ("b.t BETWEEN a.start AND a.until", "CAST(a.until AS TIMESTAMP)"),
+        ("b.t >= a.start AND b.t <= a.last", "b.t <= a.start + INTERVAL 1 HOUR"),
+        ("b.t >= a.start AND b.d <= a.last", "b.t <= a.start + INTERVAL 1 HOUR"),
+        ("b.t >= a.start AND (a.expires IS NULL OR b.t <= a.expires)", "b.t <= a.start + INTERVAL 1 HOUR"),
+        ("b.t >= a.start AND b.t <> a.expires", "b.t <= a.start + INTERVAL 1 HOUR"),
+    ],
+)
+def test_what_is_no_end_is_refused_with_what_would_bound(analyzed, refused, on, hint):
+    [refusal] = refused(f"{SOURCES} SELECT STREAM a.id FROM a JOIN b ON {on};")
+    assert refusal.condition == "UNBOUNDED_STATE"
+    assert refusal.parameters["unbounded"] == "a"
+    assert hint in refusal.hint
+    # A hint that is followed must work.
+    text = hint.removeprefix("CAST(").removesuffix(" AS TIMESTAMP)")
+    assert lives(analyzed, on.replace(text, hint) if hint.startswith("CAST") else f"{on} AND {hint}")
+
+
+def test_a_batch_needs_no_watermark_to_find_the_times(analyzed):
+    tables = "CREATE STREAM a (id BIGINT, x TIMESTAMP, y TIMESTAMP); CREATE STREAM b (id BIGINT, t TIMESTAMP);"
+    for on in ("b.t <= a.y AND b.t >= a.x", "b.t >= a.x AND b.t <= a.y"):
+        query = analyzed(f"{tables} SELECT STREAM a.id FROM a JOIN b ON a.id = b.id AND {on};", inputs="batches")
+        assert [str(bound.column) for bound in query.relation.bounds] == ["b.t"]
+        assert [expression_in_words(life.end) for life in query.relation.lives] == ["a.y"]
