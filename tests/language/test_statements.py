@@ -152,6 +152,43 @@ def test_within_stands_before_or_after_on(form: str, written: str, micros: int):
     assert within.amount == Amount(micros, is_interval=True)
 
 
+@pytest.mark.parametrize(
+    ("written", "before", "after"),
+    [
+        ("5 SECONDS AFTER", 0, 5_000_000),
+        ("5s before", 5_000_000, 0),
+        ("1m BEFORE AND 5 SECONDS AFTER", 60_000_000, 5_000_000),
+        ("INTERVAL 5 SECONDS AFTER AND 1m BEFORE", 60_000_000, 5_000_000),
+    ],
+)
+def test_within_may_have_directions(written: str, before: int, after: int):
+    for form in (
+        "SELECT * FROM a JOIN b WITHIN {} ON a.x = b.x AND y",
+        "SELECT * FROM a JOIN b ON x WITHIN {} WHERE y",
+    ):
+        within = join(form.format(written)).within
+        assert within is not None
+        assert [amount.value for amount in within.pair] == [before, after]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a JOIN b WITHIN 5s AND 1m AFTER ON x", "WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER"),
+        ("a JOIN b WITHIN 5s AFTER AND 1m AFTER ON x", "WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER"),
+        ("a JOIN b WITHIN (0 SECONDS, 30 MINUTES) ON x", "`WITHIN 0 SECONDS BEFORE AND 30 MINUTES AFTER`"),
+        (
+            "a ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.x = b.x WITHIN 5s AFTER",
+            "MATCH_CONDITION says the direction",
+        ),
+    ],
+)
+def test_within_is_refused_in_other_forms(text: str, hint: str):
+    with pytest.raises(WatersmeetError) as caught:
+        query(f"SELECT STREAM * FROM {text};")
+    assert hint in str(caught.value)
+
+
 def test_a_join_without_condition_leaves_it_to_the_analysis():
     relation = join("SELECT STREAM * FROM STREAM a JOIN b WITHIN 5s")
     assert (relation.on, relation.using) == (None, ())

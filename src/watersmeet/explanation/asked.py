@@ -34,7 +34,7 @@ from watersmeet.plan.nodes import (
     Union,
     View,
 )
-from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
+from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, within_in_words, word
 
 
 @dataclass(frozen=True)
@@ -174,5 +174,5 @@ def condition_facts(join: AskedJoin) -> tuple[Fact, ...]:
     return (
         ("on", texts(conjuncts(join.on))),
         ("using", [", ".join(word(name) for name in join.using)] if join.using else []),
-        ("within", [amount_in_words(join.within.amount)] if join.within else []),
+        ("within", [within_in_words(join.within)] if join.within else []),
     )

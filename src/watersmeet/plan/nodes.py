@@ -100,10 +100,19 @@ Leaf = Scan | Union
 
 @dataclass(frozen=True)
 class Within:
-    """``WITHIN d``: the event times of both sides differ by at most ``amount``."""
+    """``WITHIN d``: the event time of a right row is at most ``amount`` after that of a left one, and before it, too.
+
+    ``earlier``: how far before it may be, if that differs.
+    """
 
     amount: Amount
     span: Span = NOWHERE
+    earlier: Amount | None = None
+
+    @property
+    def pair(self) -> tuple[Amount, Amount]:
+        """How far before the left row the right one may be, and how far after."""
+        return (self.amount if self.earlier is None else self.earlier, self.amount)
 
 
 Values = tuple[tuple[str, Expr], ...]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from watersmeet.catalog import Amount
 from watersmeet.duration import format_duration
 from watersmeet.plan.expressions import Expr, Reference, quote
-from watersmeet.plan.nodes import LEFT_ONLY, JoinKind
+from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, Within
 
 _LEAF = 8
 _STRENGTH = {
@@ -25,6 +25,18 @@ def amount_in_words(amount: Amount) -> str:
     ('5 s', '5')
     """
     return format_duration(amount.value) if amount.is_interval else str(amount.value)
+
+
+def within_in_words(within: Within) -> str:
+    """How far rows may be from each other.
+
+    >>> within_in_words(Within(Amount(5, is_interval=False), earlier=Amount(0, is_interval=False)))
+    '5 after'
+    """
+    if within.earlier is None:
+        return amount_in_words(within.amount)
+    parts = zip(within.pair, ("before", "after"), strict=True)
+    return " and ".join(f"{amount_in_words(amount)} {word}" for amount, word in parts if amount.value) or "0"
 
 
 def expression_in_words(expr: Expr) -> str:

@@ -102,6 +102,9 @@ def _read_clauses(cursor: Cursor, read: _Clauses) -> _Clauses:
             read.on, read.using = read_condition(cursor)
         elif cursor.at("WITHIN"):
             read.within = read_within(cursor, read.within)
+            if read.within is not None and read.within.earlier is not None:
+                hint = "write `WITHIN 5 MINUTES` without BEFORE or AFTER: MATCH_CONDITION says the direction."
+                raise cursor.unsupported("WITHIN with a direction in an as-of join", hint)
         elif cursor.at("DEFAULT", "(") and not read.defaults:
             cursor.may_break()
             cursor.skip(1)

@@ -182,12 +182,13 @@ def _key(comparison: Comparison, high: EventTime, low: EventTime, is_in_order: b
 def _in_within(draft: Draft, join: Join, left: tuple[EventTime, ...], right: tuple[EventTime, ...]) -> _Found | None:
     if join.within is None or len(left) != 1 or len(right) != 1:
         return None
-    amount, span = join.within.amount, join.within.span
-    refusal = check_within(draft, amount, left[0], right[0], span)
-    if refusal is not None:
-        return _Found(refusals=(refusal,))
-    pairs = ((left[0].column, right[0].column), (right[0].column, left[0].column))
-    return _Found(tuple(TimeBound(*pair, amount.value, span=span) for pair in pairs))
+    (before, after), span = join.within.pair, join.within.span
+    for amount in dict.fromkeys((before, after)):
+        refusal = check_within(draft, amount, left[0], right[0], span)
+        if refusal is not None:
+            return _Found(refusals=(refusal,))
+    forward = TimeBound(left[0].column, right[0].column, after.value, span=span)
+    return _Found((forward, TimeBound(right[0].column, left[0].column, before.value, span=span)))
 
 
 def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[TimeBound, ...]:

@@ -109,7 +109,8 @@ def at_clause(cursor: Cursor) -> bool:
         return True
     if join_words(cursor, KINDS) or any(cursor.at(*words) for words in _SUPPORTED) or _at_clause_of_family(cursor):
         return True
-    return (cursor.at("WITHIN") and starts_amount(cursor, 1)) or at_watermark(cursor) or at_lateral(cursor)
+    is_within = cursor.at("WITHIN") and (starts_amount(cursor, 1) or cursor.at_any({"("}, ahead=1))
+    return is_within or at_watermark(cursor) or at_lateral(cursor)
 
 
 def _at_clause_of_family(cursor: Cursor) -> bool:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from watersmeet.catalog import Amount
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.clauses import KINDS, at_lateral, join_words, read_alias, refused_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
-from watersmeet.language.reader.leaves import read_amount
+from watersmeet.language.reader.leaves import read_amount, starts_amount
 from watersmeet.language.reader.sources import ReadQuery, read_leaf
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join, Lateral, Relation, Within
+
+
+DIRECTIONS = ("BEFORE", "AFTER")
+"""Where a right row may be, seen from the left one."""
+TWO_DIRECTIONS = "write `WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER`, or one of the two, for example."
 
 
 def read_relation(cursor: Cursor, read_query: ReadQuery) -> Relation:
@@ -75,17 +81,56 @@ def _read_join(cursor: Cursor, left: Relation, words: tuple[str, ...], read_quer
 
 
 def read_within(cursor: Cursor, before: Within | None) -> Within | None:
-    """``WITHIN d`` if it comes next, else the one from ``before``."""
+    """``WITHIN d``, with a direction or two if it has them, if it comes next; else the one from ``before``."""
     first = cursor.position
     if not cursor.at("WITHIN"):
         return before
     if before is not None:
         raise _second_within(cursor)
     cursor.skip(1)
-    within = Within(read_amount(cursor), cursor.span_from(first))
+    if cursor.at("("):
+        raise _pair_of_amounts(cursor)
+    amounts = _read_directions(cursor, read_amount(cursor))
+    within = Within(amounts[-1], cursor.span_from(first), amounts[0] if len(amounts) == 2 else None)
     if cursor.at("WITHIN"):
         raise _second_within(cursor)
     return within
+
+
+def _read_directions(cursor: Cursor, amount: Amount) -> tuple[Amount, ...]:
+    """How far before and how far after, in that order, if directions follow an amount; else the amount alone."""
+    nothing = Amount(0, amount.is_interval)
+    if not cursor.at_any(set(DIRECTIONS)):
+        if cursor.at("AND") and starts_amount(cursor, 1):
+            raise cursor.failure("BEFORE or AFTER", TWO_DIRECTIONS)
+        return (amount,)
+    word = cursor.peek().word
+    cursor.skip(1)
+    found = {word: amount}
+    if cursor.at("AND") and starts_amount(cursor, 1):
+        cursor.skip(1)
+        other = read_amount(cursor)
+        cursor.expect(next(direction for direction in DIRECTIONS if direction != word), TWO_DIRECTIONS)
+        found[cursor.previous.word] = other
+    before, after = (found.get(direction, nothing) for direction in DIRECTIONS)
+    return (before, after)
+
+
+def _pair_of_amounts(cursor: Cursor) -> WatersmeetError:
+    """The refusal of ``WITHIN (before, after)``, ksqlDB's form, with the same in words."""
+    refused = cursor.failure("a duration", TWO_DIRECTIONS)
+    cursor.skip(1)
+    if not starts_amount(cursor):
+        return refused
+    first = cursor.position
+    read_amount(cursor)
+    before = cursor.text_from(first)
+    if not cursor.take(",") or not starts_amount(cursor):
+        return refused
+    first = cursor.position
+    read_amount(cursor)
+    hint = f"write `WITHIN {before} BEFORE AND {cursor.text_from(first)} AFTER`."
+    return cursor.unsupported("WITHIN with a pair", hint)
 
 
 def _second_within(cursor: Cursor) -> WatersmeetError:
