@@ -12,7 +12,6 @@ from watersmeet.language.reader.sources import ReadQuery, read_leaf
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join, Lateral, Relation, Within
 
-
 DIRECTIONS = ("BEFORE", "AFTER")
 """Where a right row may be, seen from the left one."""
 TWO_DIRECTIONS = "write `WITHIN 5 MINUTES BEFORE AND 1 HOUR AFTER`, or one of the two, for example."
