@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 
 import pytest
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.language import read_expression
-from watersmeet.plan.expressions import Expr, alternative, quote
+from watersmeet.plan.expressions import Expr, aggregates_in, alternative, quote
 
 
 def shape(expr: Expr) -> str:
@@ -271,16 +272,12 @@ def test_a_count_of_rows_has_no_arguments():
 @pytest.mark.parametrize(
     ("text", "what", "at"),
     [
-        ("CASE WHEN sum(x) > 1 THEN 2 END", "The aggregate `sum` inside this expression", "sum"),
-        ("'a' || max(x)", "The aggregate `max` inside this expression", "max"),
-        ("collect_list(x)[0]", "The aggregate `collect_list` inside this expression", "collect_list"),
         ("sum(max(x))", "The aggregate `max` inside this expression", "max"),
         ("sum(f(max(x)))", "The aggregate `max` inside this expression", "max"),
-        ("[min(x), max(x)]", "The aggregate `min` inside this expression", "min"),
-        ("extract(DAY FROM max(t))", "FROM in a function with an aggregate", "FROM"),
-        ("struct(sum(x) AS s)", "AS in a function with an aggregate", "AS"),
         ("listagg(x, ',' ORDER BY y)", "ORDER in a function with an aggregate", "ORDER"),
-        ("sum(x) FILTER (WHERE y)", "FILTER of an aggregate", "FILTER"),
+        ("sum(CASE WHEN max(x) > 1 THEN 2 END)", "The aggregate `max` inside this expression", "max"),
+        ("sum(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
+        ("first(x) FILTER (WHERE y)", "FILTER of first", "FILTER"),
         ("sum(x) OVER (PARTITION BY y)", "A window function", "OVER"),
         ("coalesce(sum(x), 0) OVER w", "A window function", "OVER"),
         ("listagg(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
@@ -295,6 +292,41 @@ def test_aggregates_that_cannot_be_told_apart_are_refused(text: str, what: str, 
     assert refusal.place is not None
     assert text[refusal.place.start : refusal.place.end] == at
     assert refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "calls"),
+    [
+        ("CASE WHEN sum(x) > a THEN 2 END", "CASE WHEN sum(`x`) > a THEN 2 END", ["sum(`x`)"]),
+        ("'a' || max(x) || b", "'a' || max(`x`) || b", ["max(`x`)"]),
+        ("collect_list(x)[0]", "collect_list(`x`)[0]", ["collect_list(`x`)"]),
+        ("[min(x), [1, count(*)]]", "array(min(`x`), array(1, count(*)))", ["min(`x`)", "count(*)"]),
+        ("extract(DAY FROM max(t))", "extract(DAY FROM max(`t`))", ["max(`t`)"]),
+        ("struct(sum(x) AS s, b)", "struct(sum(`x`) AS s, b)", ["sum(`x`)"]),
+        ("count(*) LIKE '1%'", "count(*) LIKE '1%'", ["count(*)"]),
+        ("count(*) FILTER (WHERE y > 1) || 'x'", "count_if((`y` > 1)) || 'x'", ["count_if((`y` > 1))"]),
+    ],
+)
+def test_text_around_aggregates_is_taken_apart(text: str, sql: str, calls: list[str]):
+    expr = read_expression(text)
+    assert expr.op == "around"
+    assert expr.sql(lambda ref: ref.parts[0] if ref.parts[0] in "ab" else f"`{ref.parts[0]}`") == sql
+    assert [call.sql(lambda ref: f"`{ref.parts[0]}`") for call in aggregates_in(expr)] == calls
+    # Pieces know their own columns.
+    assert {ref.parts[0] for ref in expr.references} == set(re.findall(r"\b[abxyt]\b(?!')", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "sql"),
+    [
+        ("count(*) FILTER (WHERE y)", "count_if(y)"),
+        ("sum(x) FILTER (WHERE y > 2)", "sum(if((y > 2), x, NULL))"),
+        ("count(DISTINCT x, z) FILTER (WHERE y)", "count(DISTINCT if(y, x, NULL), z)"),
+        ("max_by(x, z) FILTER (WHERE y)", "max_by(x, if(y, z, NULL))"),
+    ],
+)
+def test_filter_makes_null_of_the_other_rows(text: str, sql: str):
+    assert read_expression(text).sql(lambda ref: ref.parts[0]) == sql
 
 
 @pytest.mark.parametrize("text", ["sum()", "sum(*)", "sum(x", "sum(x,)", "coalesce(sum(x), 0"])

@@ -38,7 +38,7 @@ def _given(draft: Draft) -> ResultKind:
 
 def _spoken(draft: Draft) -> str:
     if draft.group is not None:
-        return "groups with aggregates"
+        return "groups with aggregates" if draft.group.aggregates else "rows of which equal ones are one"
     found = () if draft.relation is None else tuple(leaf.alias for leaf in leaves(draft.relation))
     return ("the table " if len(found) == 1 else "the join of the tables ") + draft.names_of(found)
 

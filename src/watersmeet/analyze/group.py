@@ -22,7 +22,7 @@ from watersmeet.analyze.scope import splice
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
-from watersmeet.plan.expressions import Expr, Reference, aggregates_in
+from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts
 from watersmeet.plan.nodes import every
 from watersmeet.plan.relation import AnalyzedGroup, Output
 
@@ -101,11 +101,18 @@ def _pattern(part: Expr) -> re.Pattern[str]:
 
 def group(draft: Draft) -> Draft:
     """The draft with its grouping, its outputs computed from that, or with the refusal of what cannot be grouped."""
-    query = draft.query
     refusals = [*_misplaced(draft), *_sessions(draft)]
-    found = [call for output in draft.outputs for call in aggregates_in(output.expr)]
-    if not found or draft.relation is None:
+    having = conjuncts(draft.query.having)
+    found = [call for expr in (*(o.expr for o in draft.outputs), *having) for call in aggregates_in(expr)]
+    refusals += _misused(draft, grouped=bool(found))
+    if draft.query.is_distinct and not draft.query.group_by and not found:
+        # Equal rows are one: a row per group of what is shown.
+        draft = replace(draft, query=replace(draft.query, group_by=tuple(output.expr for output in draft.outputs)))
+    elif not found:
         return draft.refusing(refusals)
+    if draft.relation is None:
+        return draft.refusing(refusals)
+    query = draft.query
     refusals += [refusal for call in found if (refusal := _refused(draft, call)) is not None]
     once = {expr.sql(): expr for expr in query.group_by}
     by = tuple(Output(f"k{n}", expr) for n, expr in enumerate(once.values()))
@@ -117,9 +124,12 @@ def group(draft: Draft) -> Draft:
     if all(is_resolved(expr) for expr in query.group_by):
         # A name that means nothing has been refused, and may be the one that is missing.
         for before, after in zip(draft.outputs, outputs, strict=True):
-            refusals += _ungrouped(draft, before, after.expr)
+            refusals += _ungrouped(draft, before.expr, after.expr)
+        for part in having:
+            refusals += _ungrouped(draft, part, _computed(part, parts, made))
     window, time = _window(draft, by)
-    given = AnalyzedGroup(by, aggregates, window, time.column if time else None, query.group_span)
+    kept = tuple(_computed(part, parts, made) for part in having)
+    given = AnalyzedGroup(by, aggregates, window, time.column if time else None, query.group_span, kept)
     return replace(draft, outputs=outputs, group=given).refusing(refusals)
 
 
@@ -155,10 +165,20 @@ def _as_column(expr: Expr, ref: Reference) -> Expr:
     return Expr("column", text=text, refs=(replace(ref, start=0, end=len(text)),))
 
 
-def _ungrouped(draft: Draft, output: Output, computed: Expr) -> Iterator[Refusal]:
+def _misused(draft: Draft, *, grouped: bool) -> Iterator[Refusal]:
+    """HAVING without groups, and DISTINCT of groups, whose rows differ already or are to be made equal by a view."""
+    query = draft.query
+    if query.having is not None and not grouped:
+        yield draft.unsupported(query.having.span, "HAVING without an aggregate", "write WHERE, before GROUP BY.")
+    if query.is_distinct and (grouped or query.group_by):
+        hint = "leave DISTINCT out, or select DISTINCT from a view of the groups."
+        yield draft.unsupported(query.span, "SELECT DISTINCT with GROUP BY or an aggregate", hint)
+
+
+def _ungrouped(draft: Draft, given: Expr, computed: Expr) -> Iterator[Refusal]:
     for ref in computed.references:
         if ref.source in draft.scope.sources:
-            span = output.expr.span if output.expr.span != NOWHERE else draft.query.group_span
+            span = given.span if given.span != NOWHERE else draft.query.group_span
             column = f"{ref.source}.{ref.name}"
             hint = f"add `{column}` to GROUP BY, or take one value of the group: `any_value({column})`."
             yield draft.refusal("NOT_GROUPED", span, column=column, hint=hint)
@@ -169,17 +189,11 @@ def _refused(draft: Draft, call: Expr) -> Refusal | None:
     inner = [nested for arg in call.args for nested in aggregates_in(arg)]
     if inner:
         what, hint = f"{name}() of an aggregate", "aggregate in a view, and once more in a query over it."
-    elif call.value == "distinct":
-        what, hint = (
-            f"{name}(DISTINCT ...)",
-            "it would remember every value of every group: write a GROUP BY over them first.",
-        )
     elif not is_aggregate(name):
-        what = f"The aggregate {name}()"
-        hint = "use count, sum, avg, min, max or another that needs no list of values."
-    elif draft.relation is not None and draft.relation.result == "table" and not function_of(name).retractable:
-        what = f"{name}() over a table, whose rows are taken back,"
-        hint = "use count, sum, avg or a deviation: only from these can a row be taken back."
+        what, hint = f"The aggregate {name}()", "use count, sum, avg, min, max or another that the documents list."
+    elif not is_aggregate(call.function):
+        what = f"{name}(DISTINCT ...)"
+        hint = "write a GROUP BY over the values first, in a view, and aggregate that."
     else:
         return _of_no_number(draft, call)
     return draft.unsupported(call.span, what, hint)
@@ -192,7 +206,7 @@ def _of_no_number(draft: Draft, call: Expr) -> Refusal | None:
     """
     types = [type_of(arg, draft.scope.sources) for arg in call.args if is_resolved(arg)]
     wrong = next((type_ for type_ in types if type_ and class_of(type_) != "number"), None)
-    if function_of(call.text).fold not in ("sum", "moments") or wrong is None:
+    if function_of(call.function).fold not in ("sum", "moments") or wrong is None:
         return None
     reason, hint = f"its argument is {wrong}, not a number.", f"cast it: `{call.text}(CAST(... AS DOUBLE))`."
     return draft.refusal("TYPE_MISMATCH", call.span, expression=f"{call.text}()", reason=reason, hint=hint)

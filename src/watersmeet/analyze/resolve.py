@@ -69,12 +69,14 @@ def resolve(draft: Draft) -> Draft:
     relation, scope, more = named_relation(draft, query.relation)
     items = tuple(i if isinstance(i, Star) else replace(i, expr=resolved(i.expr, scope)) for i in query.items)
     by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
-    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by):
+    having = None if query.having is None else _with_items(query, query.having, scope)
+    for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by, having):
         more += [miss for miss in misses(draft.script, expr, scope) if miss not in more]
     more += [*_check_places(draft, by)]
     where = None if query.where is None else resolved(query.where, scope)
     group_by = tuple(resolved(expr, scope) for expr in by)
-    query = replace(query, relation=relation, items=items, where=where, group_by=group_by)
+    having = None if having is None else resolved(having, scope)
+    query = replace(query, relation=relation, items=items, where=where, group_by=group_by, having=having)
     draft = replace(draft, query=query, scope=scope).refusing([*refusals, *more])
     return draft.refusing(check_outputs(draft))
 
@@ -92,6 +94,13 @@ def _grouped_by(query: Query, expr: Expr, scope: Scope) -> Expr:
         name = expr.refs[0].parts[0].lower()
         return next((i.expr for i in query.items if isinstance(i, Item) and (i.name or "").lower() == name), expr)
     return expr
+
+
+def _with_items(query: Query, expr: Expr, scope: Scope) -> Expr:
+    """What HAVING means: names that AS gave stand for the columns of SELECT."""
+    if expr.op == "column":
+        return _grouped_by(query, expr, scope)
+    return replace(expr, args=tuple(_with_items(query, arg, scope) for arg in expr.args))
 
 
 def _check_places(draft: Draft, by: tuple[Expr, ...]) -> Iterator[Refusal]:

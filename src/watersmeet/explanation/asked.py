@@ -88,6 +88,7 @@ def asked_topologies(script: Script, families: Families) -> list[Topology]:
 
 def _heading(query: Query) -> str:
     select = "SELECT" if query.result is None else f"SELECT {query.result.upper()}"
+    select += " DISTINCT" if query.is_distinct else ""
     return f"INSERT INTO {word(query.into)}" if query.into else select
 
 
@@ -96,9 +97,9 @@ def _query(query: Query, heading: str, around: _Said) -> Block:
     facts = _query_facts(query)
     steps = (
         *((Step("filter", facts=facts[1:2]),) if query.where is not None else ()),
-        *((Step("group", facts=facts[2:3]),) if query.group_by else ()),
+        *((Step("group", facts=facts[2:4]),) if query.group_by else ()),
         Step("project", facts=facts[:1]),
-        Step("sink", heading, facts[3:], {"asks": heading, **facts_as_data(facts)}),
+        Step("sink", heading, facts[4:], {"asks": heading, **facts_as_data(facts)}),
     )
     visible = replace(around, views={**around.views, **{view.name.lower(): view for view in query.views}})
     return Block(heading, steps, (_relation(query.relation, visible),), "input")
@@ -113,6 +114,7 @@ def _query_facts(query: Query) -> tuple[Fact, ...]:
         ("columns", [_item(item) for item in query.items]),
         ("where", texts(conjuncts(query.where))),
         ("group by", texts(query.group_by)),
+        ("having", texts(conjuncts(query.having))),
         ("result", [f"a {query.result}"] if query.into and query.result else []),
         ("store", [f"key as {store.key or 'it is'}, value as {store.value or 'it is'}"] if store else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from watersmeet.joins.group.aggregates import sees_all
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import (
     BY_TIME,
+    AnalyzedGroup,
     AnalyzedJoin,
     AnalyzedQuery,
     AnalyzedRelation,
@@ -25,7 +27,7 @@ def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
     """What bounds all that a query keeps, the views in it too; nothing if it keeps nothing."""
     found = [*_inside(query.relation)]
     if query.group is not None:
-        found.append(BY_TIME if query.group.time is not None else per_key([by.expr for by in query.group.by]))
+        found += _of_groups(query, query.group)
     elif query.result == "table" and query.relation.result == "stream":
         found.append(per_key([ungrouped(expr, query.group) for expr in query.key]))
     return tuple(dict.fromkeys(found))
@@ -60,6 +62,18 @@ def rows_of_table(relation: AnalyzedRelation) -> Bounded:
     if not key:
         return Bounded("keys", f"the rows of the table {names}")
     return Bounded("keys", f"one row per {', '.join(f'{names}.{word(name)}' for name in key)}")
+
+
+def _of_groups(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[Bounded]:
+    """The groups, and their rows where an aggregate must see all of them."""
+    if group.time is not None:
+        yield BY_TIME
+        return
+    yield per_key([by.expr for by in group.by])
+    is_table = query.relation.result == "table"
+    for call in (output.expr for output in group.aggregates):
+        if sees_all(call.function, changes=is_table):
+            yield Bounded("keys", f"what {expression_in_words(call)} is of")
 
 
 def _inside(relation: AnalyzedRelation) -> Iterator[Bounded]:

@@ -19,14 +19,15 @@ Op = Literal[
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "call", "aggregate", "other",
+    "cast", "call", "aggregate", "around", "other",
 ]  # fmt: skip
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets, or as one of these, and
 resolving makes that of an OR `LISTED` where it may be written as IN. An
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
 ``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
-the rest. Every other function is ``other``."""
+the rest. ``around`` is any other text with aggregates in it, CASE for example: its args one behind the other, of which
+the aggregates are expressions and the others pieces of text. Every other function is ``other``."""
 
 AGGREGATES = frozenset({
     "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
@@ -86,6 +87,15 @@ class Expr:
     span: Span = NOWHERE
 
     @property
+    def function(self) -> str:
+        """The name under which the functions of groups have an aggregate: one of which equals count once is another.
+
+        >>> Expr("aggregate", text="count", value="distinct").function
+        'count distinct'
+        """
+        return f"{self.text} distinct" if self.value == "distinct" else self.text
+
+    @property
     def references(self) -> Iterator[Reference]:
         """All references in it, in reading order."""
         yield from self.refs
@@ -121,6 +131,8 @@ class Expr:
             case "call" | "aggregate":
                 inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
                 return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
+            case "around":
+                return "".join(arg.sql(name) for arg in self.args)
             case "or" if self.value == LISTED:
                 # Spark takes minutes for thousands of equalities, and a moment for a list of as many values.
                 members = ", ".join(arg.args[1].sql(name) for arg in self.args)

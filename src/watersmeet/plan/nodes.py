@@ -249,6 +249,7 @@ class Query:
     ``result`` is what SELECT STREAM or SELECT TABLE says, None if it says neither. ``views`` are the queries that only
     this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
+    ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
     ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
     has apart from the result.
     """
@@ -267,6 +268,8 @@ class Query:
     group_span: Span = NOWHERE
     views: tuple[View, ...] = ()
     store: Store | None = None
+    having: Expr | None = None
+    is_distinct: bool = False
 
     @property
     def is_in_parts(self) -> bool:

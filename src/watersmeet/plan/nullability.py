@@ -58,7 +58,7 @@ def _can_be_null(expr: Expr, nulls: _Nulls) -> bool:
         case "interval" | "is_null" | "<=>":
             return False
         case "aggregate":
-            return function_of(expr.text).nullable if is_aggregate(expr.text) else True
+            return function_of(expr.function).nullable if is_aggregate(expr.function) else True
         case "and" | "or" | "not":
             return any(_can_be_null(arg, nulls) for arg in expr.args)
         case _:

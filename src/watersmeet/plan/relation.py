@@ -399,6 +399,7 @@ class AnalyzedGroup:
 
     ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
     (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
+    ``having``: what must be true of a group for the table to show it.
     """
 
     family: ClassVar[str] = "group"
@@ -408,6 +409,7 @@ class AnalyzedGroup:
     window: str | None = None
     time: TimeColumn | None = None
     span: Span = NOWHERE
+    having: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)

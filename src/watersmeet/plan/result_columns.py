@@ -69,8 +69,8 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
         return str(expr.value)
     if expr.op in COMPARISONS or expr.op in ("and", "or", "not", "is_null"):
         return "BOOLEAN"
-    if expr.op == "aggregate" and is_aggregate(expr.text) and function_of(expr.text).fold == "count":
-        return function_of(expr.text).gives
+    if expr.op == "aggregate" and is_aggregate(expr.function) and function_of(expr.function).gives == "BIGINT":
+        return function_of(expr.function).gives
     if expr.op != "column" or expr.refs[0].path:
         return None
     ref = expr.refs[0]

@@ -13,7 +13,7 @@ from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, Within
 _LEAF = 8
 _STRENGTH = {
     "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
-    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "around": _LEAF,
 }  # fmt: skip
 _COMPARED = 4
 
@@ -60,6 +60,8 @@ def expression_in_words(expr: Expr) -> str:
         case "call" | "aggregate":
             inside = ", ".join(expression_in_words(arg) for arg in expr.args)
             return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"
+        case "around":
+            return "".join(expression_in_words(arg) for arg in expr.args)
         case "not":
             return f"NOT {texts[0]}"
         case "negate":

@@ -5,13 +5,15 @@ from __future__ import annotations
 from watersmeet.explanation.family import StageExplainer
 from watersmeet.plan.facts import Fact, texts
 from watersmeet.plan.relation import AnalyzedGroup
+from watersmeet.plan.result_columns import ungrouped
 
 
 def facts(group: AnalyzedGroup) -> list[Fact]:
     """What makes a group, what is computed of it, and when it is forgotten."""
     by = texts(tuple(output.expr for output in group.by))
     shown = texts(tuple(output.expr for output in group.aggregates))
-    return [("group by", by), ("aggregates", shown), ("groups", [_groups(group)])]
+    having = texts(tuple(ungrouped(part, group) for part in group.having))
+    return [("group by", by), ("aggregates", shown), ("having", having), ("groups", [_groups(group)])]
 
 
 def _groups(group: AnalyzedGroup) -> str:

@@ -44,7 +44,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     is_table = view.source.kind == "table"
     called = _arguments(group)
     aggregates = tuple(
-        Aggregate(a.expr.text, tuple(f"{GROUP}.{called[arg.sql()]}" for arg in a.expr.args), f"{GROUP}.{a.name}")
+        Aggregate(a.expr.function, tuple(f"{GROUP}.{called[arg.sql()]}" for arg in a.expr.args), f"{GROUP}.{a.name}")
         for a in group.aggregates
     )
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
@@ -58,7 +58,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
     made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
-    return JoinPlan((port,), operator, columns, (), _why(group), group, made=made, called="the groups of ")
+    return JoinPlan((port,), operator, columns, group.having, _why(group), group, made=made, called="the groups of ")
 
 
 def _arguments(group: AnalyzedGroup) -> dict[str, str]:
@@ -79,18 +79,18 @@ def _type(aggregate: Expr, types: Types) -> str:
     if known is not None:
         return known
     args = tuple(types.type_of(arg) or "" for arg in aggregate.args)
-    return result_type(aggregate.text, args) or ""
+    return result_type(aggregate.function, args) or ""
 
 
 def _never_null(aggregate: Expr) -> str:
     """What the type of an aggregate says besides if it is never NULL."""
-    return "" if function_of(aggregate.text).nullable else " NOT NULL"
+    return "" if function_of(aggregate.function).nullable else " NOT NULL"
 
 
 def _asks_order(name: str) -> bool:
     """Whether an aggregate asks in which order rows came: of ``min_by`` and ``max_by`` the last wins among equals."""
     function = function_of(name)
-    return function.fold in ("first", "last") or function.args > 1
+    return function.fold in ("first", "last", "list") or function.args > 1
 
 
 def _why(group: AnalyzedGroup) -> tuple[str, ...]:

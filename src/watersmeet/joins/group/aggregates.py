@@ -30,8 +30,11 @@ _ALIASES = {
 _NAME = re.compile(r"\s*(\w+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?\s*(.*)", re.DOTALL)
 _DAY_TIME = re.compile(r"(DAY|HOUR|MINUTE|SECOND)(\s+TO\s+(HOUR|MINUTE|SECOND))?", re.IGNORECASE)
 
-Fold = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last"]
-"""What is kept of a group: a number of rows, sums, sums of powers, bits, or one of the rows."""
+Fold = Literal["count", "sum", "moments", "bits", "least", "greatest", "first", "last", "distinct", "list", "set"]
+"""What is kept of a group: a number of rows, sums, sums of powers, bits, one of the rows, or what all of them have."""
+
+DISTINCT = " distinct"
+"""What follows the name of a function of which equal arguments count once."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Function:
     """An aggregate function.
 
     - ``fold``: what is kept for it; ``takes``: the types of its last argument, None: any
-    - ``gives``: its type; "first": that of its first argument; "total": that of a sum or an average
+    - ``gives``: its type; "first": that of its first argument; "total": that of a sum or an average; "list": an array
     - ``retractable``: a row can be taken back without knowing the others; ``nullable``: its value can be NULL
     - ``aliases``: its other names; ``args``: how many it takes, of which ``count`` takes any number
     """
@@ -77,6 +80,12 @@ FUNCTIONS = (
     Function("bit_and", "bits", _INTEGERS, "first"),
     Function("bit_or", "bits", _INTEGERS, "first"),
     Function("bit_xor", "bits", _INTEGERS, "first"),
+    Function(f"count{DISTINCT}", "distinct", None, "BIGINT", nullable=False),
+    Function("collect_list", "list", None, "list", nullable=False, aliases=("array_agg",)),
+    Function("collect_set", "set", _ORDERED, "list", nullable=False),
+    Function(f"min{DISTINCT}", "least", _ORDERED, "first"),
+    Function(f"max{DISTINCT}", "greatest", _ORDERED, "first"),
+    Function(f"collect_list{DISTINCT}", "set", _ORDERED, "list", nullable=False, aliases=(f"array_agg{DISTINCT}",)),
 )
 
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
@@ -94,6 +103,16 @@ def function_of(name: str) -> Function:
     return _BY_NAME[name.lower()]
 
 
+def sees_all(name: str, *, changes: bool) -> bool:
+    """Whether an aggregate must see all rows of a group to know its value; ``changes``: rows may be taken back.
+
+    >>> sees_all("max", changes=False), sees_all("max", changes=True), sees_all("sum", changes=True)
+    (False, True, False)
+    """
+    function = function_of(name)
+    return function.fold in ("distinct", "list", "set") or (changes and not function.retractable)
+
+
 def canonical(name: str) -> str:
     """The first name of a function among its names."""
     return function_of(name).name
@@ -103,7 +122,7 @@ def is_aggregate(name: str) -> bool:
     """Whether a grouping knows a function of that name.
 
     >>> is_aggregate("every"), is_aggregate("collect_list")
-    (True, False)
+    (True, True)
     """
     return name.lower() in NAMES
 
@@ -117,7 +136,7 @@ def result_type(name: str, types: tuple[str, ...]) -> str | None:
     None
     """
     function = _BY_NAME.get(name.lower())
-    if function is None or (function.name != "count" and len(types) != function.args):
+    if function is None or (not function.name.startswith("count") and len(types) != function.args):
         return None
     if not types:
         return function.gives
@@ -126,6 +145,8 @@ def result_type(name: str, types: tuple[str, ...]) -> str | None:
         return None
     if function.gives == "total":
         return _total_type(function.name, kind, numbers, types[0])
+    if function.gives == "list":
+        return f"ARRAY<{types[0]}>"
     return types[0] if function.gives == "first" else function.gives
 
 

@@ -14,12 +14,14 @@ from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.group.aggregates import function_of
-from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers
+from watersmeet.joins.group.aggregates import Function, function_of
+from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers, plain_floats
 from watersmeet.joins.group.groups import END, counted, find, groups_of, is_gone
-from watersmeet.joins.group.values import plain, values
+from watersmeet.joins.group.members import Members
+from watersmeet.joins.group.values import values
 from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch
 from watersmeet.joins.state.spine import Spine
+from watersmeet.joins.state.table import keep_within
 
 if TYPE_CHECKING:
     from watersmeet.joins.group.operator import GroupBy
@@ -33,13 +35,14 @@ class Folding:
     """The folds that aggregates need, each once: the first counts rows.
 
     ``uses`` says for each aggregate which fold it takes its value from, ``types`` what the type of its first column is;
-    ``kept`` what the accumulators of each fold are called in a state.
+    ``kept`` what the accumulators of each fold are called in a state; ``whole`` which folds see all rows of a group.
     """
 
     folds: tuple[Fold, ...] = ()
     uses: tuple[int, ...] = ()
     types: tuple[pa.DataType | None, ...] = ()
     kept: tuple[str, ...] = ()
+    whole: frozenset[Fold] = frozenset()
 
     @staticmethod
     def of(grouping: GroupBy, schema: pa.Schema) -> Folding:
@@ -55,7 +58,8 @@ class Folding:
             for fold, a in zip(wanted, aggregates, strict=True)
         }
         folds = tuple(told)
-        return Folding(folds, tuple(folds.index(fold) for fold in wanted), types, tuple(told.values()))
+        whole = frozenset(fold for fold, a in zip(wanted, aggregates, strict=True) if a in grouping.seeing_all)
+        return Folding(folds, tuple(folds.index(fold) for fold in wanted), types, tuple(told.values()), whole)
 
     @property
     def names(self) -> list[list[str]]:
@@ -101,9 +105,12 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     names = [name for fold in folding.names for name in fold]
     spine = groups_of(shard.state, grouping.keys, names, ended)
     counts = dict[int, int](shard.state.directory.numbers.get("groups", ()))
+    number = int(shard.state.directory.numbers.get("number", 0))
+    members = _members(grouping, shard, ended)
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
-        groups = _folded(grouping, folding, rows, spine, begun=bool(counts))
+        groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts))
+        number += rows.num_rows
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
         spine.add(stored.where(groups.known | ~gone))
@@ -115,12 +122,25 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         for block in spine.blocks:
             if block.highest[END] <= ended:
                 spine.drop(block)
+        if members is not None:
+            members.drop(ended)
         counts = {end: number for end, number in counts.items() if end > ended}
     total = sum(counts.values())
     if grouping.max_rows is not None and total > grouping.max_rows:
         raise StateOverflowError((total,), grouping.max_rows)
+    if members is not None:
+        keep_within([members.table], grouping.max_rows)
     shard.tally.matched = sum(table.num_rows for table in changes)
-    return shard.close({}, changes, (total,), {"groups": sorted(counts.items())})
+    told = {"groups": sorted(counts.items()), **({"number": number} if members is not None else {})}
+    return shard.close({}, changes, (total,), told)
+
+
+def _members(grouping: GroupBy, shard: Shard, ended: int | None) -> Members | None:
+    """The rows of the groups, if an aggregate must see all of them."""
+    read = [name for part in grouping.seeing_all for name in part.columns]
+    # Without rows that are taken back, only a list can tell equal rows apart.
+    apart = not grouping.changes and any(function_of(part.function).fold == "list" for part in grouping.seeing_all)
+    return Members.of(shard.state, grouping.keys, read, ended, apart=apart) if grouping.seeing_all else None
 
 
 def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.RecordBatch | None:
@@ -142,8 +162,20 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
     return rows if rows.num_rows else None
 
 
-def _folded(grouping: GroupBy, folding: Folding, rows: pa.RecordBatch, spine: Spine, *, begun: bool) -> Groups:
-    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch."""
+def _folded(
+    grouping: GroupBy,
+    folding: Folding,
+    rows: pa.RecordBatch,
+    spine: Spine,
+    members: Members | None,
+    number: int,
+    *,
+    begun: bool,
+) -> Groups:
+    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch.
+
+    Rows that an aggregate must see all of are kept among the ``members``, the first of them with that ``number``.
+    """
     ids, first, codes = _grouped(grouping, rows)
     given = _keys(grouping, rows, pa.array(first))
     found, places = find(spine, given, codes)
@@ -155,10 +187,34 @@ def _folded(grouping: GroupBy, folding: Folding, rows: pa.RecordBatch, spine: Sp
         old = [[found.column(name).take(positions) for name in fold] for fold in folding.names]
     weights = rows.column(WEIGHT).to_numpy() if grouping.changes else np.ones(len(ids), np.int64)
     grouped = Grouped(rows, ids, len(codes), weights, known)
-    new = [fold.fold(grouped, before) for fold, before in zip(folding.folds, old, strict=True)]
     end = grouping.window_end
     ends = np.full(len(codes), HIGHEST) if end is None else as_int64(rows.column(end))[first]
+    seen: tuple[Grouped, Ints] | None = None
+    if members is not None:
+        each = _keys(grouping, rows, pa.array(np.arange(len(ids))))
+        kept = {name: rows.column(name) for name in rows.schema.names} | dict(
+            zip(grouping.keys, each.columns, strict=True)
+        )
+        members.add(pa.RecordBatch.from_pydict(kept), codes[ids], ends[ids], weights, number)
+        seen = members.grouped(keys, codes)
+    new = [
+        _whole(fold, seen, grouped) if seen is not None and fold in folding.whole else fold.fold(grouped, before)
+        for fold, before in zip(folding.folds, old, strict=True)
+    ]
     return Groups(keys, codes, ends, known if grouping.keys else np.full(len(codes), begun), old, new)
+
+
+def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.Array]:
+    """The accumulators of a fold over all rows of the groups that rows have ``arrived`` for; NULL: none are left."""
+    rows, there = seen
+    places = np.full(arrived.groups, -1)
+    places[there] = np.arange(there.size)
+    if not there.size:
+        # The types are those of any row.
+        one = np.zeros(1, np.int64)
+        rows = Grouped(arrived.table.slice(0, 1), one, 1, one + 1, np.zeros(1, np.bool_))
+    positions = pa.array(places, mask=places < 0)
+    return [column.take(positions) for column in fold.fold(rows, [pa.nulls(rows.groups)] * fold.width)]
 
 
 def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
@@ -175,7 +231,7 @@ def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]
 
 
 def _keys(grouping: GroupBy, rows: pa.RecordBatch, positions: pa.Array) -> pa.RecordBatch:
-    taken = [plain(rows.column(name).take(positions)) for name in grouping.keys]
+    taken = [plain_floats(rows.column(name).take(positions)) for name in grouping.keys]
     return pa.RecordBatch.from_arrays(taken, names=list(grouping.keys))
 
 
@@ -224,8 +280,13 @@ def _told(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Array], 
 
 def _of_nothing(grouping: GroupBy) -> pa.Table:
     """What the group of all shows before there are rows, whose types nobody can tell yet."""
-    shown = [pa.nulls(1) if function_of(part.function).nullable else pa.array([0]) for part in grouping.aggregates]
+    shown = [_empty(function_of(part.function)) for part in grouping.aggregates]
     return _told(grouping, pa.RecordBatch.from_arrays([], names=[]), shown, np.ones(1, np.bool_), 1)
+
+
+def _empty(function: Function) -> pa.Array:
+    """What an aggregate shows of no rows."""
+    return pa.nulls(1) if function.nullable else pa.array([[]] if function.gives == "list" else [0])
 
 
 def _chosen(given: pa.RecordBatch, stored: pa.RecordBatch, is_known: Bools) -> pa.RecordBatch:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
-from functools import reduce
+from functools import cmp_to_key, reduce
 from typing import Any
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
+from watersmeet.joins.group.aggregates import function_of
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 
 Row = Mapping[str, Any]
@@ -100,9 +101,26 @@ class GroupReference:
         """The rows that the table shows of the groups that are kept."""
         shown = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
         return {
-            key: (*group.keys, *(_plain(value(part, group.rows)) for part in self.grouping.aggregates))
+            key: (*group.keys, *(_plain(value(part, self._rows(part, group))) for part in self.grouping.aggregates))
             for key, group in shown.items()
         }
+
+    def _rows(self, part: Aggregate, group: _Group) -> list[tuple[Row, int]]:
+        """The rows of a group as an aggregate sees them.
+
+        One that cannot take a row back by itself sees those that are left: equal rows together, where the last arrived.
+        """
+        if not self.grouping.changes or function_of(part.function).retractable:
+            return group.rows
+        read = [*self.grouping.keys, *(name for each in self.grouping.seeing_all for name in each.columns)]
+        weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
+        for place, (row, weight) in enumerate(group.rows):
+            same = repr(freeze([row[name] for name in read]))
+            weights[same] = weights.get(same, 0) + weight
+            if weight > 0:
+                last[same] = (place, row)
+        left = sorted((last[same][0], same) for same, weight in weights.items() if weight > 0)
+        return [(last[same][1], weights[same]) for _, same in left]
 
 
 def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
@@ -119,7 +137,16 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             return sum(weight for row, weight in rows if row[columns[0]])
         case "first" | "last":
             return rows[0 if function == "first" else -1][0][columns[0]] if rows else None
-        case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by":
+        case "count distinct":
+            found = [[row[name] for name in columns] for row, _ in rows]
+            return len({repr(freeze([_plain(one) for one in each])) for each in found if None not in each})
+        case "collect_list":
+            found = [(row[columns[0]], weight) for row, weight in rows]
+            return [_plain(one) for one, weight in found if one is not None for _ in range(weight)]
+        case "collect_set" | "collect_list distinct":
+            found = {repr(one): one for row, _ in rows if (one := _plain(row[columns[0]])) is not None}
+            return sorted(found.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
+        case "min" | "bool_and" | "min_by" | "max" | "bool_or" | "max_by" | "min distinct" | "max distinct":
             found = [row for row, _ in rows if row[columns[-1]] is not None]
             return _extreme(found, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
         case "bit_and" | "bit_or" | "bit_xor":
@@ -129,7 +156,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             return _total(function, [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None])
 
 
-_LEAST = ("min", "bool_and", "min_by")
+_LEAST = ("min", "bool_and", "min_by", "min distinct")
 _BITS: Mapping[str, Callable[[int, int], int]] = {
     "bit_and": lambda a, b: a & b,
     "bit_or": lambda a, b: a | b,

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.group import wide
 from watersmeet.joins.group.aggregates import function_of
@@ -126,6 +127,10 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
             return ExactSum(columns[0], 4 if pa.types.is_decimal(kind) else 2)
         case "least" | "greatest" | "first" | "last":
             return Choice(columns, found.fold)
+        case "distinct":
+            return Distinct(columns)
+        case "list" | "set":
+            return Collected(columns[0], is_set=found.fold == "set")
 
 
 @dataclass(frozen=True)
@@ -270,6 +275,49 @@ class Bits:
         return [pa.array(result, mask=~some).cast(column.type)]
 
 
+@dataclass(frozen=True)
+class Distinct:
+    """How many different values there are in which no column is NULL; it sees all rows of a group at once."""
+
+    columns: tuple[str, ...]
+    width: int = 1
+
+    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """The numbers of these rows alone."""
+        some = np.ones(len(rows.ids), np.bool_)
+        for name in self.columns:
+            some &= _present(rows.table.column(name))
+        ids = _once(rows, self.columns, some)
+        return [pa.array(np.bincount(rows.ids[ids], minlength=rows.groups))]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The values that are not NULL: as they arrived, or as a set in their own order; it sees all rows at once."""
+
+    column: str
+    is_set: bool
+    width: int = 1
+
+    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """The values of these rows alone."""
+        column = rows.table.column(self.column)
+        some = _present(column)
+        if self.is_set:
+            places = _once(rows, (self.column,), some)
+            places = places[np.argsort(_ranks(column.take(pa.array(places)), backwards=False), kind="stable")]
+            counts = np.ones(places.size, np.int64)
+        else:
+            places = np.flatnonzero(some)
+            counts = rows.weights[places]
+        places, counts = (part[np.argsort(rows.ids[places], kind="stable")] for part in (places, counts))
+        sizes = np.zeros(rows.groups, np.int64)
+        np.add.at(sizes, rows.ids[places], counts)
+        values = column.take(pa.array(np.repeat(places, counts)))
+        offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+        return [pa.ListArray.from_arrays(offsets, plain_floats(values))]
+
+
 def is_short(kind: pa.DataType) -> bool:
     """Whether values of that type are exact whole numbers of 64 bits, perhaps with a point in them."""
     return pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.precision <= 18)
@@ -300,6 +348,26 @@ def doubles_of(array: pa.Array) -> Doubles:
     # Arrow refuses integers and decimals that a double cannot hold, where Spark rounds.
     values = array if pa.types.is_floating(array.type) else array.cast(pa.float64(), safe=False)
     return values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+
+
+def plain_floats(array: pa.Array) -> pa.Array:
+    """The array with -0.0 as 0.0 and one kind of NaN: what is equal then also looks the same.
+
+    >>> plain_floats(pa.array([-0.0])).to_pylist()
+    [0.0]
+    """
+    if not pa.types.is_floating(array.type):
+        return array
+    positive = pc.add(array, pa.scalar(0.0, array.type))
+    return pc.if_else(pc.is_nan(positive), pa.scalar(float("nan"), array.type), positive)
+
+
+def _once(rows: Grouped, columns: Sequence[str], some: Bools) -> Ints:
+    """Of some rows the first of each group with the same values."""
+    places = np.flatnonzero(some)
+    ids = key_ids(rows.table.select(list(columns)).take(pa.array(places)), columns) if places.size else places
+    pairs = rows.ids[places] * (int(ids.max(initial=0)) + 1) + ids
+    return places[np.unique(pairs, return_index=True)[1]]
 
 
 def _present(array: pa.Array) -> Bools:

@@ -6,7 +6,9 @@ is one group, which is shown from the first batch on for good, also without rows
 can be NULL is.
 
 Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
-Only aggregates that can be undone take part in that (`Function.retractable`). A group without rows disappears.
+Of aggregates that cannot be undone by themselves (`Function.retractable`) all rows of the groups are kept (`members`),
+as far as they are read. Where order matters, a row stands where it last arrived, and equal rows stand together. A group
+without rows disappears.
 
 What comes out of a batch is how the table has changed with it: ``-`` the old row of a group, ``+`` its new one, and
 nothing where they are the same.
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import pyarrow as pa
@@ -34,7 +37,7 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate
+from watersmeet.joins.group.aggregates import canonical, is_aggregate, sees_all
 from watersmeet.joins.group.batch import step
 from watersmeet.joins.group.types import arrow_result
 
@@ -100,17 +103,17 @@ class GroupBy(Family):
     time: str | None = None
 
     def __post_init__(self) -> None:
-        undone = [
-            part.function for part in self.aggregates if self.changes and not function_of(part.function).retractable
-        ]
-        if undone:
-            raise ValueError(f"rows cannot be taken back from {', '.join(undone)}")
         if (self.window_end is None) != (self.time is None):
             raise ValueError("a window has an end and a mark that ends it")
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
         return step(self, store, arrivals, marks)
+
+    @cached_property
+    def seeing_all(self) -> tuple[Aggregate, ...]:
+        """The aggregates that must see all rows of a group to know their value."""
+        return tuple(part for part in self.aggregates if sees_all(part.function, changes=self.changes))
 
     @property
     def sides(self) -> tuple[Port]:

@@ -18,6 +18,8 @@ def arrow_result(function: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
         return pa.int64()
     if found.gives == "BOOLEAN" or found.gives == "first":
         return types[0]
+    if found.gives == "list":
+        return pa.list_(types[0])
     if found.gives == "total":
         if pa.types.is_decimal(types[0]):
             widen = widened if found.name == "sum" else averaged

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.group.aggregates import function_of, widened
-from watersmeet.joins.group.fold import is_short, numbers
+from watersmeet.joins.group.fold import is_short, numbers, plain_floats
 from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divided, doubles, integers, is_within
 from watersmeet.joins.group.types import arrow_result
 from watersmeet.joins.group.wide import UNIT, numbers_of, rounded
@@ -34,25 +34,19 @@ def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.A
     if found.fold == "moments":
         assert type_ is not None
         return _exact_moment(kind, type_, accumulators) if is_short(type_) else _moment(kind, accumulators)
+    if found.fold == "distinct":
+        return pa.array(numbers(accumulators[0]))
+    if found.fold in ("list", "set"):
+        assert type_ is not None
+        kind_ = pa.list_(type_)
+        return pc.coalesce(_typed(accumulators[0], kind_), pa.scalar([], kind_))
     if found.fold != "sum":
-        return plain(accumulators[0])
+        return plain_floats(accumulators[0])
     assert type_ is not None
     if pa.types.is_floating(type_):
         return _double(kind, accumulators)
     limbs: Limbs = np.stack([numbers(part) for part in accumulators[1:]])
     return _exact(kind, type_, numbers(accumulators[0]), limbs, name)
-
-
-def plain(array: pa.Array) -> pa.Array:
-    """The array with -0.0 as 0.0 and one kind of NaN: what is equal then also looks the same.
-
-    >>> plain(pa.array([-0.0])).to_pylist()
-    [0.0]
-    """
-    if not pa.types.is_floating(array.type):
-        return array
-    positive = pc.add(array, pa.scalar(0.0, array.type))
-    return pc.if_else(pc.is_nan(positive), pa.scalar(float("nan"), array.type), positive)
 
 
 def _exact(kind: str, type_: pa.DataType, count: Ints, limbs: Limbs, name: str) -> pa.Array:
@@ -89,7 +83,7 @@ def _double(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
     total = rounded(accumulators[1], np.where(count > 0, count, 1) if kind == "avg" else None)
     total = np.where(above > 0, np.inf, np.where(below > 0, -np.inf, total))
     total = np.where((nan > 0) | ((above > 0) & (below > 0)), np.nan, total)
-    return plain(pa.array(total, mask=count <= 0))
+    return plain_floats(pa.array(total, mask=count <= 0))
 
 
 def _moment(kind: str, accumulators: Sequence[pa.Array]) -> pa.Array:
@@ -146,6 +140,10 @@ def _root(one: int, by: int) -> float:
     root = math.isqrt(whole)
     # At least 55 bits: the last, if anything follows, decides between two halves.
     return _quotient(root | (root * root * by != one << 2 * more), 1 << more)
+
+
+def _typed(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(len(array), kind) if pa.types.is_null(array.type) else array.cast(kind)
 
 
 def _where(some: Bools, array: pa.Array) -> pa.Array:

@@ -96,10 +96,14 @@ class Table:
 
     def matching(self, codes: Ints) -> Rows:
         """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
+        return consolidated(self.stored(codes))
+
+    def stored(self, codes: Ints) -> Rows:
+        """What is stored for these codes (sorted, each once), in their order: equal rows more than once, perhaps."""
         parts: list[Rows] = []
         for block, start, stop in self._located(codes):
             parts += _of_codes(self.spine.read(block), codes[start:stop])
-        return consolidated(self.layout.merged(parts)) if parts else self.layout.nothing
+        return self.layout.merged(parts) if parts else self.layout.nothing
 
     def counts(self, codes: Ints) -> Ints:
         """At least how many rows there are for each of these codes (sorted, each once): what is stored, or a bound.

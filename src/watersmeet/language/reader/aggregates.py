@@ -13,9 +13,10 @@ Read = Callable[[Cursor], Expr]
 """What reads one argument."""
 
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
+_WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
+"""Aggregates for which NULL is a value like any other."""
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
-    (("FILTER", "("), "FILTER of an aggregate", "write `sum(CASE WHEN condition THEN x END)`, for example."),
     (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
     (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
     (("IGNORE", "NULLS"), "IGNORE NULLS", "write `first(x, true)`, for example."),
@@ -31,7 +32,7 @@ def read_call(cursor: Cursor, read: Read) -> Expr | None:
     if not cursor.peek().is_name or cursor.peek(count).word != "(":
         return None
     if count == 1 and cursor.peek().value.lower() in AGGREGATES:
-        return _read_aggregate(cursor, read)
+        return read_aggregate(cursor, read)
     opening = cursor.position + count
     if cursor.tokens[opening + 1].word == "SELECT":
         return None
@@ -66,7 +67,8 @@ def _closing(cursor: Cursor, opening: int) -> int:
     return len(cursor.tokens) - 1
 
 
-def _read_aggregate(cursor: Cursor, read: Read) -> Expr:
+def read_aggregate(cursor: Cursor, read: Read) -> Expr:
+    """The aggregate that comes next, with its FILTER."""
     first, token = cursor.position, cursor.next()
     name = token.value.lower()
     cursor.next()
@@ -86,18 +88,54 @@ def _read_aggregate(cursor: Cursor, read: Read) -> Expr:
     inner = find_aggregate(cursor, first + 1, cursor.position)
     if inner is not None:
         raise misplaced(cursor, inner)
-    return Expr("aggregate", args, name, value="distinct" if is_distinct else None, span=cursor.span_from(first))
+    value = "distinct" if is_distinct else None
+    if not cursor.at("FILTER", "("):
+        return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
+    condition = _read_filter(cursor, read, name)
+    name, args = _filtered(name, args, condition)
+    return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
 
 
-def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr:
+def _read_filter(cursor: Cursor, read: Read, name: str) -> Expr:
+    """``FILTER (WHERE condition)``."""
+    hint = "write `count(*) FILTER (WHERE x > 5)`, for example."
+    if name in _WITH_NULLS:
+        what = f"FILTER of {name}"
+        raise cursor.unsupported(what, "take the value by its order, for example `max_by(x, t) FILTER (WHERE ...)`.")
+    cursor.skip(2)
+    cursor.expect("WHERE", hint)
+    first = cursor.position
+    condition = read(cursor)
+    inner = find_aggregate(cursor, first, cursor.position)
+    if inner is not None:
+        raise misplaced(cursor, inner)
+    cursor.expect(")", hint)
+    return condition
+
+
+def _filtered(name: str, args: tuple[Expr, ...], condition: Expr) -> tuple[str, tuple[Expr, ...]]:
+    """An aggregate of the rows for which a condition is true: these passes over NULLs, so the others are NULL."""
+    if not args:
+        return "count_if", (condition,)
+    place = len(args) - 1 if name in ("min_by", "max_by") else 0
+    nothing = Expr("literal", text="NULL")
+    some = Expr("call", (condition, args[place], nothing), "if", span=args[place].span)
+    return name, (*args[:place], some, *args[place + 1 :])
+
+
+def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
+    """A call whose arguments are expressions; None if there is more between its brackets, as in ``struct(x AS y)``."""
     first = cursor.position
     cursor.position = opening
     name = cursor.text_from(first)
     cursor.next()
-    args = _read_arguments(cursor, read, cursor.tokens[first])
+    args = cursor.several(read)
+    if not cursor.at(")"):
+        cursor.position = first
+        return None
     cursor.next()
     if cursor.at("OVER"):
-        raise cursor.unsupported(*_BEHIND[1][1:])
+        raise cursor.unsupported(*_BEHIND[0][1:])
     return Expr("call", args, name, span=cursor.span_from(first))
 
 

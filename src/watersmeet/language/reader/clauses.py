@@ -17,11 +17,6 @@ _ORDER_HINT = "leave it out: rows come out as they meet."
 _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
     (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
-    (
-        ("HAVING",),
-        "HAVING",
-        "write a query over this one: `WITH v AS (SELECT ... GROUP BY ...) SELECT ... FROM v WHERE ...`.",
-    ),
     (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
     (("EVENTTIME", "BY"), "EVENTTIME BY", "declare it: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS` in CREATE STREAM."),
     (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
@@ -103,7 +98,7 @@ _SUPPORTED = (("USING", "("), LATE, MALFORMED, ("GROUP", "BY"), ("STORE", "KEY",
 
 def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "AS"}) or refused_clause(cursor):
+    if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or refused_clause(cursor):
         return True
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True

@@ -98,19 +98,23 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     cursor.begin_line()
     cursor.expect("SELECT", "write `SELECT STREAM ... FROM ...`.")
     result = _read_result(cursor)
+    is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
+    cursor.skip(1 if is_distinct else 0)
     items = _read_items(cursor)
     cursor.begin_line()
     if not cursor.take("FROM"):
         raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
     relation = read_relation(cursor, read_inner)
-    where = _read_where(cursor)
+    where = _read_where(cursor, "WHERE")
     group_by, group_span = _read_group(cursor)
+    having = _read_where(cursor, "HAVING")
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _misplaced(cursor, relation, where, group_by)
     return Query(
         relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.apart,
-        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store,
+        result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
+        is_distinct,
     )  # fmt: skip
 
 
@@ -121,9 +125,6 @@ def _read_result(cursor: Cursor) -> ResultKind | None:
 
 
 def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
-    if cursor.at("DISTINCT") and _starts_item(cursor, 1):
-        hint = "leave DISTINCT out, or group: `SELECT TABLE x, count(*) FROM ... GROUP BY x`."
-        raise cursor.unsupported("SELECT DISTINCT", hint)
     return cursor.several(_read_item, on_lines=True)
 
 
@@ -152,8 +153,8 @@ def _read_item(cursor: Cursor) -> Item | Star:
     return Item(expr)
 
 
-def _read_where(cursor: Cursor) -> Expr | None:
-    if not cursor.at("WHERE"):
+def _read_where(cursor: Cursor, word: str) -> Expr | None:
+    if not cursor.at(word):
         return None
     cursor.begin_line()
     cursor.skip(1)

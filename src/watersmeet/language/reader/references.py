@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import sqlglot
 from sqlglot import Expr as Tree
@@ -11,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 
 from watersmeet.errors import Place, WatersmeetError, refuse
-from watersmeet.language.reader.aggregates import find_aggregate, misplaced
+from watersmeet.language.reader.aggregates import find_aggregate, read_aggregate
 from watersmeet.language.reader.cursor import SUBQUERY_HINT, Cursor
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.expressions import Expr, Reference
@@ -30,18 +31,55 @@ _KEYWORDS = frozenset({
 def text_leaf(cursor: Cursor, first: int) -> Expr:
     """The text from token ``first`` to the one last taken as one leaf, with the references sqlglot finds in it.
 
-    An array in square brackets is written as Spark's function. An aggregate inside the text is refused.
+    An array in square brackets is written as Spark's function. What stands around aggregates is taken apart.
     """
-    aggregate = find_aggregate(cursor, first, cursor.position)
-    if aggregate is not None:
-        raise misplaced(cursor, aggregate)
     arrays = _arrays(cursor, first)
     text = _with_arrays(cursor, first, arrays)
     place = cursor.place(cursor.tokens[first], cursor.previous)
     refs = _references(text, place)
     if not arrays:
         _note_keywords(cursor, first, refs)
-    return Expr("other", text=text, refs=refs, span=cursor.span_from(first))
+    whole = Expr("other", text=text, refs=refs, span=cursor.span_from(first))
+    return _around(cursor, first, whole, arrays) if find_aggregate(cursor, first, cursor.position) else whole
+
+
+def _around(cursor: Cursor, first: int, whole: Expr, arrays: dict[int, str]) -> Expr:
+    """A text as the pieces of it that stand around aggregates, and these."""
+    begin, end = cursor.tokens[first].start, cursor.position
+
+    def offset(index: int) -> int:
+        added = sum(len(written) - 1 for i, written in arrays.items() if i < index)
+        return cursor.tokens[index].start - begin + added
+
+    parts, position = list[Expr](), 0
+    for index, past, aggregate in _aggregates(cursor, first, end):
+        last = past - 1
+        parts += [_piece(whole, position, offset(index)), aggregate]
+        position = offset(last) + len(arrays.get(last, cursor.tokens[last].text))
+    parts.append(_piece(whole, position, len(whole.text)))
+    return Expr("around", tuple(part for part in parts if part.text or part.args), span=whole.span)
+
+
+def _aggregates(cursor: Cursor, first: int, end: int) -> list[tuple[int, int, Expr]]:
+    """The aggregates from token ``first`` to before ``end``, each with its first token and the one behind it."""
+    # Reading an argument is reading an expression, which is made of leaves.
+    from watersmeet.language.reader.expression import read_or
+
+    found: list[tuple[int, int, Expr]] = []
+    while (token := find_aggregate(cursor, first, end)) is not None:
+        index = cursor.tokens.index(token, first)
+        cursor.position = index
+        aggregate = read_aggregate(cursor, read_or)
+        found.append((index, cursor.position, aggregate))
+        first = cursor.position
+    cursor.position = end
+    return found
+
+
+def _piece(whole: Expr, start: int, end: int) -> Expr:
+    inside = (ref for ref in whole.refs if start <= ref.start < end)
+    refs = tuple(replace(ref, start=ref.start - start, end=ref.end - start) for ref in inside)
+    return Expr("other", text=whole.text[start:end], refs=refs, span=whole.span)
 
 
 def _arrays(cursor: Cursor, first: int) -> dict[int, str]:

@@ -63,6 +63,7 @@ def _whole(query: Query) -> Scan | None:
     """The scan of a source of which all rows and columns are read; None if the query does more than that."""
     scan = query.relation
     is_plain = query.where is None and not query.group_by and not query.views and query.result != "table"
+    is_plain = is_plain and query.having is None and not query.is_distinct
     if not is_plain or not isinstance(scan, Scan) or scan.clause is not None:
         return None
     if len(query.items) != 1 or not isinstance(query.items[0], Star) or query.items[0].alias is not None:

@@ -41,7 +41,7 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
         check_aggregates(types, script, view)
     for aggregate in query.group.aggregates if query.group is not None else ():
         args = tuple(types.type_of(arg) for arg in aggregate.expr.args)
-        if result_type(aggregate.expr.text, args) is None:
+        if result_type(aggregate.expr.function, args) is None:
             reason = f"{aggregate.expr.text}() does not take {' and '.join(args)}."
             hint = "cast what is aggregated, for example `CAST(x AS DOUBLE)`."
             place = script.place(aggregate.expr.span)
