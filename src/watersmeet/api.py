@@ -222,7 +222,7 @@ def sql(
     from watersmeet.spark.sources.malformed import looked_at, readable
     from watersmeet.spark.sources.reading import read_sources
 
-    script = read_script(text)
+    script = read_script(text, given=frames)
     _check_one_query(script)
     check_choice("malformed", malformed, ("fail", "drop"))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
@@ -273,7 +273,7 @@ def explain(
     from watersmeet.spark.compile.build import source_of
 
     if isinstance(query, str):
-        script = read_script(query)
+        script = read_script(query, given=frames)
         sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     else:
         if right is None:

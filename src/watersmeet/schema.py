@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from watersmeet.errors import refuse
-from watersmeet.type_names import BY_NAME
+from watersmeet.type_names import BY_NAME, did_you_mean_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +193,7 @@ class _Reader:
         return tokens
 
     def _unknown(self) -> Exception:
-        return refuse("UNKNOWN_TYPE", type=self.text)
+        return refuse("UNKNOWN_TYPE", type=self.text, hint=did_you_mean_type(self.text))
 
 
 def _unquoted(name: str) -> str:

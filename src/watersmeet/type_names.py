@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Literal, LiteralString
 
 Family = Literal["timestamp", "timestamp_ntz", "date", "integer"]
@@ -79,6 +80,25 @@ TYPES = (
     TypeName("STRUCT", "struct", form="nested", postgres="jsonb"),
 )  # fmt: skip
 
+ELSEWHERE = {
+    "DATETIME": "TIMESTAMP", "DATETIME2": "TIMESTAMP", "SMALLDATETIME": "TIMESTAMP", "TIMESTAMPTZ": "TIMESTAMP",
+    "TIMESTAMP_TZ": "TIMESTAMP", "TIMESTAMP_MS": "TIMESTAMP", "TIMESTAMP_S": "TIMESTAMP",
+    "UUID": "STRING", "UNIQUEIDENTIFIER": "STRING", "TEXT": "STRING", "CLOB": "STRING", "NVARCHAR": "STRING",
+    "VARCHAR2": "STRING", "CHARACTER VARYING": "STRING",
+    "JSON": "STRING, and read it with `from_json` or `get_json_object`",
+    "JSONB": "VARIANT", "ENUM": "STRING", "INET": "STRING", "SYMBOL": "STRING",
+    "INT1": "TINYINT", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT", "INT16": "SMALLINT", "INT32": "INT",
+    "INT64": "BIGINT", "HUGEINT": "DECIMAL(38,0)", "MEDIUMINT": "INT", "SERIAL": "INT", "BIGSERIAL": "BIGINT",
+    "UINT8": "SMALLINT", "UINT16": "INT", "UINT32": "BIGINT", "UINT64": "DECIMAL(20,0)", "UBIGINT": "DECIMAL(20,0)",
+    "UINTEGER": "BIGINT", "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE", "FLOAT32": "FLOAT", "FLOAT64": "DOUBLE",
+    "DOUBLE PRECISION": "DOUBLE", "NUMBER": "DECIMAL(38,0), with the digits behind the point as its second number",
+    "MONEY": "DECIMAL(19,4)", "BIGNUMERIC": "DECIMAL(38,18)", "BOOL": "BOOLEAN", "BIT": "BOOLEAN",
+    "BYTES": "BINARY", "BYTEA": "BINARY", "BLOB": "BINARY", "VARBINARY": "BINARY", "RAW": "BINARY",
+    "ROW": "STRUCT<name: type, ...>", "RECORD": "STRUCT<name: type, ...>", "OBJECT": "STRUCT<name: type, ...>",
+    "LIST": "ARRAY<type>", "MULTISET": "ARRAY<type>",
+}  # fmt: skip
+"""Names that other systems give to types, and what Spark calls these."""
+
 BY_NAME = {name: type_ for type_ in TYPES for name in type_.names}
 """The types by each of their names, in capital letters."""
 
@@ -99,6 +119,16 @@ def named(text: str) -> TypeName | None:
     """
     found = re.match(r"\s*(\w+)", text)
     return BY_NAME.get(found[1].upper()) if found else None
+
+
+def did_you_mean_type(name: str) -> str:
+    """A hint that names the type nearest to a name that is none.
+
+    >>> did_you_mean_type("BIGNIT"), did_you_mean_type("GEOGRAPHY")
+    ('did you mean `BIGINT`?', 'use a type such as BIGINT, STRING, TIMESTAMP or DECIMAL(10,2).')
+    """
+    near = get_close_matches(name.upper(), BY_NAME, n=1, cutoff=0.6)
+    return f"did you mean `{near[0]}`?" if near else "use a type such as BIGINT, STRING, TIMESTAMP or DECIMAL(10,2)."
 
 
 def family_of(type: str) -> Family | None:

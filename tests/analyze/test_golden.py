@@ -22,7 +22,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def answer(path: Path) -> str:
     try:
-        queries = analyze(read_script(path.read_text("utf-8"), path.name))
+        queries = analyze(read_script(path.read_text("utf-8"), path.name, given=()))
     except WatersmeetError as error:
         return f"{error}\n"
     warnings = [f"Warning: {warned.message}" for query in queries for warned in query.warnings]

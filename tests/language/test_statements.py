@@ -407,3 +407,37 @@ def test_scripts_of_the_cases_can_be_read(text: str):
     assert isinstance(asked.relation, Join)
     assert asked.relation.on is not None
     assert all(part.op in (">=", ">") for part in asked.relation.on.args)
+
+
+def test_what_cannot_be_read_hides_nothing_else():
+    text = "SET a : 1;\nSELECT STREAM o.id, x.id FROM orders o JOIN elsewhere x WITHIN 1h ON o.id = x.id;"
+    with pytest.raises(WatersmeetError) as caught:
+        read_script(text, given={"Orders"})
+    assert [refusal.condition for refusal in caught.value.refusals] == ["SYNTAX_ERROR", "UNKNOWN_SOURCE"]
+    with pytest.raises(WatersmeetError) as caught:
+        read_script(text)
+    assert [refusal.condition for refusal in caught.value.refusals] == ["SYNTAX_ERROR"]
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        "CREATE STREAM s (id BIGNIT)", "CREATE OR REPLACE STREAM s (id BIGINT)", "CREATE TEMPORARY VIEW s AS SELECT",
+        "CREATE TABLE IF NOT EXISTS s (id BIGINT)", "CREATE STREAM s WITH (kafka_topic='s')", "WITH s AS (SELECT)",
+        "WITH r AS (SELECT STREAM * FROM q), s AS (SELECT STREAM r.id r.t FROM r)",
+        "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in)", "CREATE MATERIALIZED VIEW s AS SELECT 1",
+    ],
+)  # fmt: skip
+def test_what_an_unreadable_statement_would_declare_is_not_missed(unread: str):
+    with pytest.raises(WatersmeetError) as caught:
+        read_script(f"{unread};\nSELECT STREAM s.id FROM s;\nSELECT STREAM t.id FROM t;", given=())
+    *others, last = caught.value.refusals
+    assert (last.condition, last.parameters["source"]) == ("UNKNOWN_SOURCE", "t")
+    assert others
+    assert not {"UNKNOWN_SOURCE", "UNKNOWN_COLUMN"} & {refusal.condition for refusal in others}
+
+
+@pytest.mark.parametrize("name", ["create", "set", "insert", "with"])
+def test_the_words_that_begin_a_statement_are_names_where_none_begins(name: str):
+    _, asked = query(f"SELECT STREAM {name}.id AS {name}, a.x {name} FROM a {name} JOIN b ON {name}.id = b.id")
+    assert [item.name for item in asked.items if isinstance(item, Item)] == [name, name]

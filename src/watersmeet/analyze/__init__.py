@@ -30,7 +30,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.plan.nodes import Query, Script, View
 from watersmeet.plan.relation import AnalyzedQuery
 
-__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze"]
+__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "in_order"]
 
 PASSES = (
     resolve,
@@ -83,7 +83,7 @@ def analyze(
         drafts.append(draft)
         refusals += more
     if refusals:
-        raise WatersmeetError(_in_order(refusals))
+        raise WatersmeetError(in_order(refusals))
     return tuple(told_apart(draft.finished()) for draft in drafts)
 
 
@@ -132,6 +132,7 @@ def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
     return sources
 
 
-def _in_order(refusals: list[Refusal]) -> list[Refusal]:
+def in_order(refusals: list[Refusal]) -> list[Refusal]:
+    """Refusals in the order of their places, each once."""
     once = [refusal for i, refusal in enumerate(refusals) if refusal not in refusals[:i]]
     return sorted(once, key=lambda refusal: refusal.place.start if refusal.place else -1)

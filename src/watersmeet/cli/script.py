@@ -69,7 +69,7 @@ def read_project(path: Path) -> tuple[Project, Script]:
 
 def _read(project: Project) -> Script:
     try:
-        return read_script(project.text, project.script_name)
+        return read_script(project.text, project.script_name, given=())
     except WatersmeetError as error:
         raise project.relocate(error) from error
 

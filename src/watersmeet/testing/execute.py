@@ -54,7 +54,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
     if case.fails is not None:
         return _refused(case)
     try:
-        script = read_script(case.sql, case.path)
+        script = read_script(case.sql, case.path, given=())
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
@@ -76,7 +76,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
 def _refused(case: Case) -> Result:
     """Whether a case that must be refused is, and with that condition."""
     try:
-        analyze(read_script(case.sql, case.path))
+        analyze(read_script(case.sql, case.path, given=()))
     except WatersmeetError as error:
         conditions = [refusal.condition for refusal in error.refusals]
         if case.fails not in conditions:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader import elsewhere
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import starts_amount
 from watersmeet.plan.nodes import JoinKind
 
-_NAME = ""
-"""Stands for any name in the table below."""
-
 _ORDER_HINT = "leave it out: rows come out as they meet."
 
-_CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+_CLAUSES: tuple[elsewhere.Refused, ...] = (
     (("CROSS", "JOIN"), "CROSS JOIN", "write JOIN with ON or WITHIN, so that the state stays bounded."),
-    (("NATURAL", _NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
+    (("NATURAL", elsewhere.NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
     (("EVENTTIME", "BY"), "EVENTTIME BY", "declare it: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS` in CREATE STREAM."),
     (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
@@ -31,9 +29,12 @@ _CLAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     ),
     (("EXCEPT",), "EXCEPT", "write LEFT ANTI JOIN with a condition on all columns."),
     (("INTERSECT",), "INTERSECT", "write LEFT SEMI JOIN with a condition on all columns."),
+    *elsewhere.CLAUSES,
 )
 
-_STATEMENTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+_STATEMENTS: tuple[elsewhere.Refused, ...] = (
+    *elsewhere.STATEMENTS,
+    (("CREATE", "OR", "REFRESH"), "CREATE OR REFRESH", "write CREATE SINK: a script declares everything anew."),
     (("CREATE", "TEMPORARY"), "CREATE TEMPORARY", "write CREATE STREAM or CREATE VIEW."),
     (("CREATE", "OR"), "CREATE OR REPLACE", "write CREATE STREAM: a script declares everything anew."),
     (("CREATE", "MATERIALIZED"), "CREATE MATERIALIZED VIEW", "write CREATE VIEW, and SELECT TABLE in its query."),
@@ -62,17 +63,12 @@ def refused_statement(cursor: Cursor) -> WatersmeetError | None:
     return _find(cursor, _STATEMENTS)
 
 
-def _find(cursor: Cursor, table: tuple[tuple[tuple[str, ...], str, str], ...]) -> WatersmeetError | None:
+def _find(cursor: Cursor, table: tuple[elsewhere.Refused, ...]) -> WatersmeetError | None:
     for words, what, hint in table:
-        if all(_matches(cursor, i, word) for i, word in enumerate(words)):
-            return cursor.unsupported(what, hint, len([word for word in words if word not in (_NAME, "(")]))
+        if all(elsewhere.matches(cursor, i, word) for i, word in enumerate(words)):
+            shown = [word for word in words if word not in (elsewhere.NAME, elsewhere.VALUE, "(")]
+            return cursor.unsupported(what, hint, len(shown))
     return None
-
-
-def _matches(cursor: Cursor, ahead: int, word: str) -> bool:
-    if word == _NAME:
-        return cursor.peek(ahead).is_name
-    return cursor.at_any({word}, ahead)
 
 
 LATE, MALFORMED = ("LATE", "INTO"), ("MALFORMED", "INTO")
@@ -98,7 +94,7 @@ _SUPPORTED = (("USING", "("), LATE, MALFORMED, ("GROUP", "BY"), ("STORE", "KEY",
 
 def at_clause(cursor: Cursor) -> bool:
     """Whether a clause begins here, so that the next word is no alias."""
-    if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or refused_clause(cursor):
+    if cursor.at_any({"JOIN", "ON", "WHERE", "HAVING", "AS"}) or cursor.at_statement or refused_clause(cursor):
         return True
     if cursor.nesting > 0 and cursor.at("UNION"):
         return True
@@ -145,6 +141,8 @@ def at_join(cursor: Cursor, ahead: int = 0) -> bool:
 
 def read_alias(cursor: Cursor) -> str | None:
     """The alias that comes next, with or without AS."""
+    if cursor.at("AS", "OF") and (refused := refused_clause(cursor)):
+        raise refused
     if cursor.take("AS"):
         return cursor.take_name("an alias", "write `orders AS o`, for example.").value
     if cursor.peek().is_name and not at_clause(cursor):

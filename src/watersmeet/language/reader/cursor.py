@@ -5,6 +5,7 @@ With it, what is noted of a text while it is read, and what a family of joins ad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar
@@ -43,15 +44,22 @@ class Layout:
     needless: set[int] = field(default_factory=set[int])
 
 
+OBJECTS = frozenset({
+    "STREAM", "TABLE", "SINK", "VIEW", "OR", "TEMPORARY", "TEMP", "MATERIALIZED", "EXTERNAL", "SOURCE", "STREAMING",
+})  # fmt: skip
+"""The words that may follow CREATE."""
+
+_SEMICOLON = "`;`"
 SUBQUERY_HINT = "give it a name with `WITH name AS (SELECT ...);` and join with that."
 
 
 class Cursor:
     """Reads tokens from first to last. ``offset`` is where the text begins in the script that contains it.
 
-    ``nesting`` counts the brackets around the query that is being read, ``views`` holds the subqueries found so far in
-    each of the queries around the cursor, and ``layout`` is what a formatter wants to know of the text. ``grammars``:
-    what the families add to the language.
+    ``begin`` is the index of the first token of the statement that is being read, ``nesting`` counts the brackets
+    around the query that is being read, ``views`` holds the subqueries found so far in each of the queries around the
+    cursor, and ``layout`` is what a formatter wants to know of the text. ``grammars``: what the families add to the
+    language.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class Cursor:
         self.offset = offset
         self.grammars = grammars
         self.position = 0
+        self.begin = 0
         self.refusals: list[Refusal] = []
         self.nesting = 0
         self.views: list[list[View]] = []
@@ -96,6 +105,24 @@ class Cursor:
     def at_end(self) -> bool:
         """Whether the statement ends here."""
         return self.peek().kind == "end" or self.at(";")
+
+    @property
+    def at_statement(self) -> bool:
+        """Whether the next statement seems to begin here, though nothing has ended the one that is being read."""
+        if self.position == self.begin:
+            return False
+        if self.at("CREATE"):
+            return self.at_any(OBJECTS, ahead=1)
+        if self.at("SET"):
+            return self.peek(1).is_name and self.at_any({".", "="}, ahead=2)
+        if self.at("WITH"):
+            return self.peek(1).is_name and self.at_any({"AS"}, ahead=2) and self.at_any({"("}, ahead=3)
+        return self.at("INSERT", "INTO") or self.at("SELECT", "STREAM") or self.at("SELECT", "TABLE")
+
+    @property
+    def begins_line(self) -> bool:
+        """Whether the next token is the first of its line."""
+        return "\n" in self.text[self.previous.end : self.peek().start]
 
     @property
     def at_query_end(self) -> bool:
@@ -130,7 +157,7 @@ class Cursor:
     def take_name(self, expected: str, hint: str) -> Token:
         """Take a name, which must come next."""
         if not self.peek().is_name:
-            raise self.failure(expected, hint)
+            raise self.failure(expected, _in_backticks(self.peek()) or hint)
         return self.next()
 
     def take_path(self, expected: str, hint: str) -> tuple[str, ...]:
@@ -153,6 +180,11 @@ class Cursor:
         """Take a name given without AS, which may turn out to be a misspelt keyword."""
         self._bare_alias = self.position
         return self.next()
+
+    @property
+    def is_bare_alias(self) -> bool:
+        """Whether the name last taken was given without AS."""
+        return self._bare_alias == self.position - 1
 
     def begin_line(self) -> None:
         """Note that a clause begins here, which stands on a line of its own."""
@@ -208,6 +240,8 @@ class Cursor:
     def failure(self, expected: str, hint: str, token: Token | None = None) -> WatersmeetError:
         """The refusal of a token that cannot stand where it stands, the next one by default."""
         found = token or self.peek()
+        if found is self.peek() and _SEMICOLON in expected and self.at_statement:
+            hint = f"end the statement before {describe(found)} with {_SEMICOLON}."
         parameters = {"expected": expected, "found": describe(found), "hint": hint}
         return WatersmeetError([Refusal("SYNTAX_ERROR", parameters, self.place(found))])
 
@@ -216,18 +250,40 @@ class Cursor:
 
         A keyword with a typing mistake may have been taken for an alias, in which case the alias is to blame.
         """
-        alias = self.previous if self._bare_alias == self.position - 1 and not self.at_end else None
+        alias = self.previous if self.is_bare_alias and not self.at_end else None
         for token, shortest in ((alias, 3), (self.peek(), 2)):
-            if token is not None and token.kind == "word" and len(token.text) >= shortest:
+            if token is not None and token.kind == "word" and len(token.text) >= shortest and not self.at_statement:
                 suggestion = did_you_mean(token.text, words)
                 if suggestion.startswith("did you mean") and token.word not in words:
                     return self.failure(expected, suggestion, token)
         return self.failure(expected, hint)
 
+    def parted(self, words: tuple[str, ...], expected: str, hint: str) -> WatersmeetError:
+        """The same between the entries of a list, where a comma may be what is missing."""
+        if self.is_bare_alias and self.at_any({".", "("}):
+            return self.failure(expected, _comma_before(self.previous), self.previous)
+        quoted = _in_backticks(self.peek())
+        starts_entry = self.peek().kind in ("word", "quoted", "number", "string") and not self.at_statement
+        return self.misspelt(words, expected, quoted or (_comma_before(self.peek()) if starts_entry else hint))
+
     def unsupported(self, what: str, hint: str, words: int = 1) -> WatersmeetError:
         """The refusal of what is written correctly but cannot be run, covering the next ``words`` tokens."""
         place = self.place(self.peek(), self.peek(words - 1))
         return WatersmeetError([Refusal("UNSUPPORTED_STATEMENT", {"what": what, "hint": hint}, place)])
+
+
+def _comma_before(token: Token) -> str:
+    return f"put a comma before {describe(token)}."
+
+
+def _in_backticks(token: Token) -> str:
+    """What to write for a name in the quotes of a text; nothing for other tokens."""
+    is_name = token.kind == "string" and re.fullmatch(r"[^'\"`\\]+", token.value) is not None
+    if not is_name:
+        return ""
+    if re.fullmatch(r"[A-Za-z_]\w*", token.value):
+        return f"write `{token.value}` without quotes: in Spark they make a text, also double ones."
+    return f"write the name in backticks, `{token.value}`: in Spark quotes make a text, also double ones."
 
 
 def describe(token: Token) -> str:

@@ -5,21 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Sink, Source, SourceKind, Span, Watermark
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats import FEEDS
 from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.elsewhere import (
+    check_fresh,
+    refused_behind_columns,
+    refused_constraint,
+    refused_instead_of_columns,
+)
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.leaves import read_amount
 from watersmeet.language.reader.options import read_format, read_options
 from watersmeet.language.reader.types import read_type
 from watersmeet.plan.expressions import Expr
-from watersmeet.type_names import INTEGERS
+from watersmeet.type_names import BY_NAME, INTEGERS
 
 _COLUMNS_HINT = "write `CREATE STREAM orders (id BIGINT, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 5 SECONDS)`."
 _TABLE_HINT = (
     "write `CREATE TABLE rates (id BIGINT, rate DOUBLE, t TIMESTAMP, PRIMARY KEY (id), WATERMARK FOR t AS t)`."
 )
 _KEY_HINT = "write `PRIMARY KEY (id)`, for example."
+_LIST_HINT = "separate columns with commas and close the list with `)`."
 _ORDER_HINT = "name one column: `ORDER BY t`."
 _IDLE_HINT = "write a length of time, for example `IDLE AFTER 30s`."
 _WATERMARK_HINT = "write `WATERMARK FOR t AS t - INTERVAL 5 SECONDS`."
@@ -52,7 +59,10 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     """
     first, hint = cursor.position, _COLUMNS_HINT if kind == "stream" else _TABLE_HINT
     cursor.skip(2)
+    check_fresh(cursor)
     name = cursor.take_name(f"the name of the {kind}", hint)
+    if (refused := refused_instead_of_columns(cursor, kind, name.text)) is not None:
+        raise refused
     columns = _read_columns(cursor, kind, hint)
     changes = _read_changes(cursor, kind, None)
     format_ = read_format(cursor)
@@ -64,6 +74,8 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
         raise cursor.unsupported("ORDER BY of a table", hint, 2)
     order, order_span = _read_order(cursor)
     if not cursor.at_end:
+        if (refused := refused_behind_columns(cursor, name.text)) is not None:
+            raise refused
         words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
         words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
         raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
@@ -105,15 +117,18 @@ def read_sink(cursor: Cursor) -> Sink:
     first = cursor.position
     cursor.skip(2)
     hint = "write `CREATE SINK joined USING parquet OPTIONS (path '/data/joined')`."
+    check_fresh(cursor)
     name = cursor.take_name("the name of the sink", hint)
     fields = _read_fields(cursor) if cursor.at("(") else ()
     format_ = read_format(cursor)
     if format_ is None:
-        raise cursor.misspelt(("USING",), "`USING`", hint)
+        raise refused_behind_columns(cursor, name.text) or cursor.misspelt(("USING",), "`USING`", hint)
     options = read_options(cursor)
     if not cursor.at_end:
         words = ("OPTIONS",) * (not options)
-        raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")
+        raise refused_behind_columns(cursor, name.text) or cursor.misspelt(
+            words, " or ".join((*words, "`;`")), "end the statement with `;`."
+        )
     return Sink(name.value, format_, options, cursor.span_from(first), fields)
 
 
@@ -123,7 +138,7 @@ def _read_fields(cursor: Cursor) -> tuple[Field, ...]:
     cursor.next()
     fields = cursor.several(_read_sink_field, on_lines=True)
     if not cursor.at(")"):
-        raise cursor.failure("`,` or `)`", "separate columns with commas and close the list with `)`.")
+        raise cursor.parted((), "`,` or `)`", _LIST_HINT)
     cursor.next()
     cursor.close_list(opening)
     return fields
@@ -150,7 +165,7 @@ def _read_columns(cursor: Cursor, kind: SourceKind, hint: str) -> _Columns:
                 raise
             # What is wrong with one column is noted, so that the others are read and all mistakes are reported.
             cursor.refusals += error.refusals
-        if not cursor.take(","):
+        if not cursor.take(",") and cursor.at(")"):
             break
     cursor.next()
     cursor.close_list(opening)
@@ -168,7 +183,18 @@ def _read_entry(cursor: Cursor, kind: SourceKind, columns: _Columns) -> None:
         columns.fields.append(_read_field(cursor))
     if not cursor.at_any({",", ")"}):
         words = ("IDLE", "HEARTBEAT") if is_watermark else ()
-        raise cursor.misspelt(words, "`,` or `)`", "separate columns with commas and close the list with `)`.")
+        refused = cursor.parted if cursor.peek(1).is_name else cursor.misspelt
+        wrong = refused_constraint(cursor) or refused(words, "`,` or `)`", _LIST_HINT)
+        if not _starts_entry(cursor):
+            raise wrong
+        # Reading goes on as if the comma were there, so that all mistakes are reported.
+        cursor.refusals += wrong.refusals
+
+
+def _starts_entry(cursor: Cursor) -> bool:
+    """Whether a column with its type, a watermark or the primary key begins here, before which a comma is missing."""
+    is_column = cursor.peek().is_name and cursor.peek(1).word in BY_NAME
+    return is_column or cursor.at("WATERMARK", "FOR") or cursor.at("PRIMARY", "KEY", "(")
 
 
 def _skip_entry(cursor: Cursor) -> bool:
@@ -197,7 +223,13 @@ def _read_field(cursor: Cursor) -> Field:
     name = cursor.take_name("a column", _COLUMNS_HINT)
     if name.word == "WATERMARK" and (not cursor.peek(1).word or cursor.at_any({"AS"}, ahead=1)):
         raise cursor.misspelt(("FOR",), "FOR", _WATERMARK_HINT)
+    if cursor.at("AS"):
+        hint = "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."
+        raise cursor.unsupported("A computed column", hint)
     type_ = read_type(cursor)
+    if type_ in ("CHAR", "VARCHAR"):
+        parameters = {"type": type_, "hint": f"write STRING, or {type_}(20), for example: it needs a length."}
+        cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(cursor.previous)))
     nullable = not cursor.take("NOT", "NULL")
     if cursor.at("COMMENT") and cursor.peek(1).kind == "string":
         cursor.skip(2)

@@ -43,7 +43,7 @@ def read_options(cursor: Cursor) -> dict[str, str]:
 
     cursor.several(read_option, on_lines=True)
     if not cursor.at(")"):
-        raise cursor.failure("`,` or `)`", _OPTIONS_HINT)
+        raise cursor.parted((), "`,` or `)`", _OPTIONS_HINT)
     cursor.next()
     cursor.close_list(opening)
     return options

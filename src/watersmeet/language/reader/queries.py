@@ -103,7 +103,7 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     items = _read_items(cursor)
     cursor.begin_line()
     if not cursor.take("FROM"):
-        raise cursor.misspelt(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
+        raise cursor.parted(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
     relation = read_relation(cursor, read_inner)
     where = _read_where(cursor, "WHERE")
     group_by, group_span = _read_group(cursor)
@@ -204,7 +204,7 @@ def _misplaced(cursor: Cursor, relation: Relation, where: Expr | None, group_by:
     if cursor.at_any({"WHERE", "GROUP", "LATERAL", "JOIN"}) and (group_by or where is not None):
         return cursor.failure(end, "the order is FROM, JOIN, LATERAL, WHERE, GROUP BY.")
     if group_by:
-        return cursor.misspelt(words, f"`,` or {end}", closing)
+        return cursor.parted(words, f"`,` or {end}", closing)
     if where is not None:
         return cursor.misspelt(("AND", "OR", "LIKE", "BETWEEN", "IS", "GROUP"), f"AND, OR, GROUP BY or {end}", closing)
     bare = isinstance(relation, Join) and relation.on is None and not relation.using

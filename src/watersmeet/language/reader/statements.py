@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language.reader.clauses import refused_statement
@@ -9,12 +12,13 @@ from watersmeet.language.reader.cursor import Cursor, Grammar
 from watersmeet.language.reader.declarations import Stream, read_sink, read_source
 from watersmeet.language.reader.expression import too_deep
 from watersmeet.language.reader.queries import at_view, read_query, read_view, read_with
-from watersmeet.language.reader.tokens import Token, tokenize
+from watersmeet.language.reader.tokens import readable_tokens
 from watersmeet.plan.nodes import Query, Script, Setting, View
 
 Statement = Stream | Sink | Setting | Query | tuple[View, ...]
 
 _STATEMENT_WORDS = ("CREATE", "INSERT", "SELECT", "SET", "WITH")
+_BEHIND_NAME = frozenset({"AS", "USING", "WITH", "FROM", "CHANGES", "OPTIONS"})
 _OBJECT_WORDS = ("STREAM", "SINK", "TABLE", "VIEW")
 
 
@@ -27,9 +31,25 @@ def read_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = 
     >>> script.sources[0].name, script.queries[0].relation.source
     ('s', 's')
     """
-    statements, _ = read_statements(text, name, grammars)
+    script, unread = read_readable(text, name, grammars)
+    if unread.refusals:
+        raise WatersmeetError(unread.refusals)
+    return script
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What could not be read of a script, and the names that it would have declared, in small letters."""
+
+    refusals: tuple[Refusal, ...]
+    names: frozenset[str]
+
+
+def read_readable(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()) -> tuple[Script, Unread]:
+    """The statements of a text that can be read, and what is wrong with the others."""
+    statements, cursor, names = _read_all(text, name, grammars)
     streams = [s for s in statements if isinstance(s, Stream)]
-    return Script(
+    script = Script(
         name,
         text,
         tuple(stream.source for stream in streams),
@@ -39,39 +59,64 @@ def read_script(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = 
         tuple((stream.source.name, stream.heartbeat) for stream in streams if stream.heartbeat is not None),
         tuple(view for s in statements if isinstance(s, tuple) for view in s),
     )
+    return script, Unread(tuple(cursor.refusals), frozenset(names))
 
 
 def read_statements(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list[Statement], Cursor]:
-    """The statements of a text, and the cursor that has read them."""
-    tokens, refusals = _tokens(text, name)
+    """The statements of a text, and the cursor that has read them. All that cannot be read is refused together."""
+    statements, cursor, _ = _read_all(text, name, grammars)
+    if cursor.refusals:
+        raise WatersmeetError(cursor.refusals)
+    return statements, cursor
+
+
+def _read_all(text: str, name: str, grammars: tuple[Grammar, ...]) -> tuple[list[Statement], Cursor, set[str]]:
+    """The statements that can be read, the cursor with what is wrong, and the names that the others would declare."""
+    tokens, unclosed = readable_tokens(text, name)
     cursor = Cursor(name, text, tokens, grammars=grammars)
-    statements: list[Statement] = []
+    statements, names = list[Statement](), set[str]()
     while cursor.peek().kind != "end":
         if cursor.take(";"):
             continue
-        first = cursor.position
+        cursor.begin = first = cursor.position
+        known, read = len(cursor.refusals), list[Statement]()
         try:
-            statements.append(_read_statement(cursor))
+            read.append(_read_statement(cursor))
         except (WatersmeetError, RecursionError) as error:
             wrong = error if isinstance(error, WatersmeetError) else too_deep(cursor, first)
             cursor.refusals += wrong.refusals
             cursor.forget_queries()
             _recover(cursor)
+        torn = [wrong for wrong in unclosed if _is_inside(wrong, cursor, first)]
+        if torn:
+            # What else is wrong with it is what follows from the quote.
+            cursor.refusals[known:] = torn
+        # A declaration of which a part could not be read would let others refuse what only that part declares.
+        if len(cursor.refusals) > known:
+            names |= _declared(cursor, first)
+        else:
+            statements += read
         cursor.layout.statements.append((first, cursor.position))
-    if cursor.refusals or refusals:
-        raise WatersmeetError((*cursor.refusals, *refusals))
-    return statements, cursor
+    cursor.refusals += [wrong for wrong in unclosed if wrong not in cursor.refusals]
+    return statements, cursor, names
 
 
-def _tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refusal, ...]]:
-    """The tokens of a text. If a quote is not closed: those of the statements before it, and the refusal."""
-    try:
-        return tokenize(text, name), ()
-    except WatersmeetError as error:
-        place = error.refusals[0].place
-        tokens = tokenize(text[: place.start], name) if place is not None else ()
-        last = max((i for i, token in enumerate(tokens) if token.word == ";"), default=-1)
-        return (*tokens[: last + 1], Token("end", "", "", len(text), len(text))), error.refusals
+def _is_inside(wrong: Refusal, cursor: Cursor, first: int) -> bool:
+    """Whether a refusal lies between the token at index ``first`` and the next one."""
+    end = len(cursor.text) if cursor.peek().kind == "end" else cursor.peek().start
+    return wrong.place is not None and cursor.tokens[first].start <= wrong.place.start <= end
+
+
+def _declared(cursor: Cursor, first: int) -> set[str]:
+    """The names that the statement from index ``first`` on would declare, in small letters."""
+    follows = [*pairwise(cursor.tokens[first : cursor.position + 1])]
+    if cursor.tokens[first].word == "CREATE":
+        # Behind all that may stand before a name: OR REPLACE, TEMPORARY, IF NOT EXISTS.
+        named = [one for one, then in follows if one.is_name and (not then.is_name or then.word in _BEHIND_NAME)]
+        return {one.value.lower() for one in named[:1]}
+    if cursor.tokens[first].word == "WITH":
+        return {one.value.lower() for one, then in follows if one.is_name and then.word == "AS"}
+    return set()
 
 
 def _read_statement(cursor: Cursor) -> Statement:
@@ -112,13 +157,17 @@ def _read_with(cursor: Cursor) -> Query | tuple[View, ...]:
 
 def _read_setting(cursor: Cursor) -> Setting:
     first, hint = cursor.position - 1, "write `SET name = value;`."
+    if cursor.peek().kind == "string":
+        raise cursor.failure("the name of a setting", f"write `SET {cursor.peek().value} = value;`, without quotes.")
     name = ".".join(cursor.take_path("the name of a setting", hint))
     cursor.layout.operators.add(cursor.position)
-    cursor.expect("=", hint)
+    cursor.expect("=", f"write `SET {name} = value;`.")
     begin = cursor.position
     if cursor.at_end:
         raise cursor.failure("a value", hint)
     while not cursor.at_end:
+        if cursor.at_statement and cursor.begins_line:
+            raise cursor.failure("`;`", "end the statement with `;`.")
         cursor.next()
     cursor.layout.exact.update(range(begin + 1, cursor.position))
     only = cursor.tokens[begin]
@@ -127,6 +176,13 @@ def _read_setting(cursor: Cursor) -> Setting:
 
 
 def _recover(cursor: Cursor) -> None:
-    """Go to the end of the statement, past a semicolon that stands before a closing bracket."""
+    """Go to the end of the statement, past a semicolon that stands before a closing bracket; or to the next one.
+
+    Behind what could not be read, a SELECT may belong to the same statement: it is the next one only right there.
+    """
+    if cursor.at_statement:
+        return
     while not cursor.at_end or cursor.at(";", ")"):
         cursor.next()
+        if cursor.at_statement and cursor.begins_line and not cursor.at_any({"SELECT", "WITH"}):
+            return

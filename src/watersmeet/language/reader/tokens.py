@@ -14,7 +14,7 @@ import sqlglot
 from sqlglot import TokenType
 from sqlglot.errors import SqlglotError
 
-from watersmeet.errors import Place, refuse
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 
 Kind = Literal["word", "quoted", "string", "special", "number", "symbol", "end"]
 """``quoted``: a name in backticks. ``special``: a string with a prefix (raw, hexadecimal). ``end``: behind them all."""
@@ -24,6 +24,11 @@ _WORD = re.compile(r"\w[\w$]*")
 _OPENING = re.compile(
     r"--[^\n]*|/\*.*?\*/|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|(/\*|['\"`])", re.DOTALL
 )
+_STATEMENT = re.compile(
+    r"^[ \t]*(CREATE\s+\w+\s+\w|INSERT\s+INTO\s|SELECT\s+(STREAM|TABLE)\s|SET\s+[\w.]+\s|WITH\s+\w+\s+AS\s*\()",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that begins a statement, where nobody can tell what is inside of quotes."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,13 @@ def tokenize(text: str, name: str) -> tuple[Token, ...]:
         # The bracket keeps sqlglot from swallowing what follows a leading command word such as SHOW as one string.
         raw = sqlglot.tokenize("(" + text, dialect="spark")[1:]
     except SqlglotError:
-        raise _unclosed(text, name) from None
+        start, opening = _opening(text)
+        if start >= 0:
+            raise _unclosed(Place(name, text, start, start + len(opening)), opening) from None
+        raise refuse(
+            "SYNTAX_ERROR", Place(name, text, 0, len(text)), expected="Spark SQL", found="text without tokens",
+            hint="look for unusual characters.",
+        ) from None  # fmt: skip
     tokens: list[Token] = []
     for part in raw:
         start, end = part.start - 1, part.end
@@ -101,18 +112,44 @@ def _with_fractions(tokens: list[Token]) -> list[Token]:
     return joined
 
 
-def _unclosed(text: str, name: str) -> Exception:
+def readable_tokens(text: str, name: str) -> tuple[tuple[Token, ...], tuple[Refusal, ...]]:
+    r"""The tokens of a text, and quotes that are not closed, of which the tokens up to the next statement are left out.
+
+    >>> tokens, refusals = readable_tokens("SET a = 'x;\nSET b = 'y';", "<sql>")
+    >>> [token.text for token in tokens], [refusal.place.start for refusal in refusals]
+    (['SET', 'a', '=', ';', 'SET', 'b', '=', "'y'", ';', ''], [8])
+    """
+    written, refusals = text, list[Refusal]()
+    while True:
+        try:
+            return tokenize(written, name), tuple(refusals)
+        except WatersmeetError as error:
+            start, opening = _opening(written)
+            if start < 0:
+                return (Token("end", "", "", len(text), len(text)),), error.refusals
+            refusals += _unclosed(Place(name, text, start, start + len(opening)), opening).refusals
+            following = None if opening == "/*" else _STATEMENT.search(written, start)
+            end = len(text) if following is None else following.start()
+            # The statement that it stands in ends here.
+            written = written[:start] + ";" + " " * (end - start - 1) + written[end:]
+
+
+def _opening(text: str) -> tuple[int, str]:
+    """Where the quote or comment opens that is not closed, and with what; -1 if there is none.
+
+    The next quote of a script may close it, so what has a statement inside is the first that is not closed.
+    """
     for match in _OPENING.finditer(text):
-        opening = match.group(1)
+        opening = match[1] or (match[0][0] if match[0][0] in "'\"`" and _STATEMENT.search(match[0]) else "")
         if opening:
-            closing = "*/" if opening == "/*" else opening
-            what = "comment" if opening == "/*" else "quote"
-            place = Place(name, text, match.start(), match.start() + len(opening))
-            return refuse(
-                "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {what}", found="the end of the script",
-                hint=f"add {closing} where the {what} ends.",
-            )  # fmt: skip
+            return match.start(), opening
+    return -1, ""
+
+
+def _unclosed(place: Place, opening: str) -> WatersmeetError:
+    closing = "*/" if opening == "/*" else opening
+    what = "comment" if opening == "/*" else "quote"
     return refuse(
-        "SYNTAX_ERROR", Place(name, text, 0, len(text)), expected="Spark SQL", found="text without tokens",
-        hint="look for unusual characters.",
+        "SYNTAX_ERROR", place, expected=f"`{closing}` to close the {what}", found="the end of the script",
+        hint=f"add {closing} where the {what} ends.",
     )  # fmt: skip

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from watersmeet.errors import Refusal
-from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.cursor import Cursor, skip_brackets
+from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.words import word
-from watersmeet.type_names import BY_NAME
+from watersmeet.type_names import BY_NAME, ELSEWHERE, TypeName, did_you_mean_type
 
 _INTERVAL_FIELDS = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+
+_ZONES = (
+    (("WITHOUT", "TIME", "ZONE"), "TIMESTAMP_NTZ"),
+    (("WITH", "TIME", "ZONE"), "TIMESTAMP"),
+    (("WITH", "LOCAL", "TIME", "ZONE"), "TIMESTAMP"),
+)
 
 
 def read_type(cursor: Cursor) -> str:
@@ -16,7 +23,10 @@ def read_type(cursor: Cursor) -> str:
     word, known = token.word, BY_NAME.get(token.word)
     if known:
         cursor.layout.keywords.add(cursor.position - 1)
+    if known and known.name == "DOUBLE" and cursor.at("PRECISION"):
+        return _unknown(cursor, token)
     if known and known.form == "plain":
+        _check_plain(cursor, known)
         return known.name + _collation(cursor, word)
     if known and known.form == "sized":
         return known.name + (_numbers(cursor) or ("(10,0)" if known.name == "DECIMAL" else ""))
@@ -30,9 +40,36 @@ def read_type(cursor: Cursor) -> str:
         return f"STRUCT<{_fields(cursor)}>"
     if word == "INTERVAL" and cursor.at_any(_INTERVAL_FIELDS):
         return _interval(cursor)
-    cursor.refusals.append(Refusal("UNKNOWN_TYPE", {"type": token.value}, cursor.place(token)))
-    _numbers(cursor)
-    return token.text.upper()
+    return _unknown(cursor, token)
+
+
+def _unknown(cursor: Cursor, token: Token) -> str:
+    """Note that a type is not known, and take what belongs to it."""
+    name = token.word
+    if name == "DOUBLE" or (name == "CHARACTER" and cursor.at("VARYING")):
+        name = f"{name} {cursor.next().word}"
+    hint = f"write {ELSEWHERE[name]}." if name in ELSEWHERE else did_you_mean_type(name)
+    parameters = {"type": cursor.text_from(cursor.position - len(name.split())), "hint": hint}
+    cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(token, cursor.previous)))
+    if cursor.at("("):
+        skip_brackets(cursor)
+    return name
+
+
+def _check_plain(cursor: Cursor, known: TypeName) -> None:
+    """Note what others write behind a type that stands alone here: a size, or WITH TIME ZONE."""
+    first, written = cursor.position - 1, known.name
+    if cursor.at("("):
+        skip_brackets(cursor)
+    for words, meant in _ZONES:
+        if known.family == "timestamp" and cursor.at(*words):
+            written = meant
+            cursor.skip(len(words))
+    if cursor.position > first + 1:
+        why = "it holds microseconds" if known.family in ("timestamp", "timestamp_ntz") else "it has one size"
+        parameters = {"type": cursor.text_from(first), "hint": f"write {written} alone: {why}."}
+        place = cursor.place(cursor.tokens[first], cursor.previous)
+        cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, place))
 
 
 def _collation(cursor: Cursor, word: str) -> str:

@@ -1,0 +1,193 @@
+"""What other systems write (Flink, ksqlDB, Materialize, RisingWave, Spark), and what to write for it here."""
+
+from __future__ import annotations
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.cursor import Cursor
+
+Refused = tuple[tuple[str, ...], str, str]
+"""The words that begin it, what to call it, and the hint."""
+
+NAME, VALUE = "", "'"
+"""Stand for any name, and for any number or text, among the words."""
+
+_CHANGES = "leave it out: SELECT STREAM shows rows as they come, SELECT TABLE a table with all its changes."
+_FINAL = "leave it out, and write SELECT TABLE: the row of a window changes until its time is over, and then no more."
+_AS_OF = "leave it out, or write `ASOF JOIN v MATCH_CONDITION (a.t >= v.t)` for what was in force at the time of a row."
+_VERSION = "name where to begin in the options of the source, for example `startingVersion`."
+_SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
+
+CLAUSES: tuple[Refused, ...] = (
+    (("EMIT", "CHANGES"), "EMIT CHANGES of ksqlDB", _CHANGES),
+    (("EMIT", "FINAL"), "EMIT FINAL of ksqlDB", _FINAL),
+    (("EMIT", "ON", "WINDOW"), "EMIT ON WINDOW CLOSE of RisingWave", _FINAL),
+    (("EMIT", "STREAM"), "EMIT STREAM", _CHANGES),
+    (("EMIT", "AFTER"), "EMIT AFTER", _FINAL),
+    (("EMIT", "WITHOUT"), "EMIT WITHOUT DELAY", _CHANGES),
+    (("GRACE", "PERIOD"), "GRACE PERIOD of ksqlDB",
+     "say how late rows may be where the stream is declared: `WATERMARK FOR t AS t - INTERVAL 5 MINUTES`."),
+    (("WINDOW", "TUMBLING"), "WINDOW TUMBLING of ksqlDB", _SIZE),
+    (("WINDOW", "HOPPING"), "WINDOW HOPPING of ksqlDB",
+     "write `GROUP BY window(t, '1 hour', '10 minutes')`, for example."),
+    (("WINDOW", "SESSION"), "WINDOW SESSION of ksqlDB", _SIZE),
+    (("PARTITION", "BY"), "PARTITION BY of a query",
+     "leave it out: rows go to where the keys of a join or of GROUP BY send them."),
+    (("MATCH_RECOGNIZE", "("), "MATCH_RECOGNIZE", "write the pattern as joins of the stream with itself."),
+    (("AS", "OF", "SYSTEM"), "AS OF SYSTEM TIME", _AS_OF),
+    (("AS", "OF", "AT"), "AS OF AT LEAST of Materialize", _AS_OF),
+    (("AS", "OF", "NOW"), "AS OF", _AS_OF),
+    (("AS", "OF", VALUE), "AS OF", _AS_OF),
+    (("TIMESTAMP", "AS", "OF"), "TIMESTAMP AS OF of Delta", _VERSION),
+    (("VERSION", "AS", "OF"), "VERSION AS OF of Delta", _VERSION),
+    (("QUALIFY", NAME), "QUALIFY", "leave it out: a stream has no last row to order by."),
+    (("OFFSET", VALUE), "OFFSET", "leave it out: a stream has no first row to count from."),
+    (("FETCH", "FIRST"), "FETCH FIRST", "leave it out: a stream has no end."),
+    (("FETCH", "NEXT"), "FETCH NEXT", "leave it out: a stream has no end."),
+)  # fmt: skip
+"""Clauses of queries."""
+
+_STREAM = "write `CREATE STREAM name (columns) USING format OPTIONS (...)`."
+_RUN = "run the script with `watersmeet run`: all its queries run, each into its sink."
+_NAMES = "leave it out: the names of a script are its own."
+_FUNCTION = "register the function in Spark from Python, and call `ws.sql` there."
+
+STATEMENTS: tuple[Refused, ...] = (
+    (("CREATE", "SOURCE"), "CREATE SOURCE of Materialize and RisingWave", _STREAM),
+    (("CREATE", "CONNECTION"), "CREATE CONNECTION of Materialize",
+     "write the address into the options of the source, for example `kafka.bootstrap.servers`."),
+    (("CREATE", "SECRET"), "CREATE SECRET", "write `${env:NAME}` or `${file:PATH}` in OPTIONS."),
+    (("CREATE", "STREAMING"), "CREATE STREAMING TABLE of Spark's pipelines",
+     "write `CREATE SINK name USING format` and `INSERT INTO name SELECT STREAM ...`."),
+    (("CREATE", "FLOW"), "CREATE FLOW of Spark's pipelines", "write `INSERT INTO sink SELECT STREAM ...`."),
+    (("CREATE", "FUNCTION"), "CREATE FUNCTION", _FUNCTION),
+    (("CREATE", "TEMPORARY", "FUNCTION"), "CREATE TEMPORARY FUNCTION", _FUNCTION),
+    (("CREATE", "INDEX"), "CREATE INDEX", "leave it out: a join finds its rows by its keys."),
+    (("CREATE", "CATALOG"), "CREATE CATALOG", _NAMES),
+    (("CREATE", "DATABASE"), "CREATE DATABASE", _NAMES),
+    (("CREATE", "SCHEMA"), "CREATE SCHEMA", _NAMES),
+    (("CREATE", "CLUSTER"), "CREATE CLUSTER of Materialize", "leave it out: `watersmeet run --master` says where."),
+    (("EXECUTE",), "EXECUTE", _RUN),
+    (("BEGIN", "STATEMENT"), "BEGIN STATEMENT SET of Flink", _RUN),
+    (("BEGIN",), "BEGIN", _RUN),
+    (("END",), "END", _RUN),
+    (("SUBSCRIBE",), "SUBSCRIBE of Materialize", "write a SELECT without INSERT INTO: its rows come to the console."),
+    (("TAIL",), "TAIL of Materialize", "write a SELECT without INSERT INTO: its rows come to the console."),
+    (("PRINT",), "PRINT of ksqlDB", "write a SELECT without INSERT INTO: its rows come to the console."),
+    (("TERMINATE",), "TERMINATE of ksqlDB", "stop the run with Ctrl-C; the next one continues."),
+    (("ADD", "JAR"), "ADD JAR", "name it when you run: `watersmeet run --packages group:name:version`."),
+    (("RESET",), "RESET", "delete the SET from the script."),
+    (("REFRESH",), "REFRESH", "leave it out: queries go on with what comes."),
+    (("ANALYZE",), "ANALYZE", "run `watersmeet explain` on the script."),
+    (("TRUNCATE",), "TRUNCATE", "delete the files, or filter with WHERE in a query."),
+    (("VALUES",), "VALUES", "put the rows into a file and declare it with CREATE STREAM."),
+)  # fmt: skip
+"""Statements."""
+
+
+def matches(cursor: Cursor, ahead: int, word: str) -> bool:
+    """Whether the token so far ahead is this word, or what `NAME` and `VALUE` stand for."""
+    if word == NAME:
+        return cursor.peek(ahead).is_name
+    if word == VALUE:
+        return cursor.peek(ahead).kind in ("number", "string")
+    return cursor.at_any({word}, ahead)
+
+
+def check_fresh(cursor: Cursor) -> None:
+    """Refuse IF NOT EXISTS before the name of what is declared."""
+    if cursor.at("IF", "NOT", "EXISTS"):
+        raise cursor.unsupported("IF NOT EXISTS", "leave it out: a script declares everything anew.", 3)
+
+
+def refused_behind_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
+    """The refusal of what others write behind the columns of a source or sink; None if it is something else."""
+    if cursor.at("WITH", "("):
+        system, written = _written_with(_properties(cursor))
+        return cursor.unsupported(f"WITH (...) of {system}", f"write `{written}`.")
+    if cursor.at("LOCATION") and cursor.peek(1).kind == "string":
+        return cursor.unsupported("LOCATION", f"write `OPTIONS (path '{cursor.peek(1).value}')`.", 2)
+    if cursor.at("FROM") and cursor.peek(1).is_name:
+        hint = f"write `CREATE SINK {name} USING format` and `INSERT INTO {name} SELECT * FROM {cursor.peek(1).text}`."
+        return cursor.unsupported("FROM behind the name of a sink", hint)
+    for words, hint in _BEHIND:
+        if all(matches(cursor, i, word) for i, word in enumerate(words)):
+            what = " ".join(word for word in words if word not in (VALUE, "("))
+            return cursor.unsupported(f"{what} behind {name}", hint)
+    return None
+
+
+_BEHIND = (
+    (("PARTITIONED", "BY"), "leave it out: folders named `column=value` below the path are found by themselves."),
+    (("PARTITION", "BY"), "leave it out: rows go to where the keys of a join send them."),
+    (("CLUSTERED", "BY"), "leave it out: rows go to where the keys of a join send them."),
+    (("CLUSTER", "BY"), "leave it out: rows go to where the keys of a join send them."),
+    (("TBLPROPERTIES", "("), "write them as `OPTIONS (name 'value')`, if the format knows them."),
+    (("STORED", "AS"), "write `USING parquet`, for example."),
+    (("COMMENT", VALUE), "write a comment: `-- text`."),
+    (("FORMAT",), "write `OPTIONS (value.format 'json')`, for example."),
+    (("ENVELOPE",), "write `CHANGES FROM debezium` behind CREATE TABLE."),
+)
+
+
+def _written_with(options: dict[str, str]) -> tuple[str, str]:
+    """The system that writes these behind WITH, and what to write for them."""
+    system = "ksqlDB" if any(name in options for name in ("kafka_topic", "value_format")) else "Flink"
+    topic, path = options.get("kafka_topic") or options.get("topic"), options.get("path")
+    format_ = options.get("value_format") or options.get("value.format") or options.get("format") or "json"
+    if topic is not None:
+        servers = options.get("properties.bootstrap.servers", "host:9092")
+        given = f"subscribe '{topic}', kafka.bootstrap.servers '{servers}', value.format '{format_.lower()}'"
+        return system, f"USING kafka OPTIONS ({given})"
+    if path is not None:
+        return system, f"USING {format_.lower()} OPTIONS (path '{path}')"
+    return system, "USING format OPTIONS (name 'value')"
+
+
+def refused_instead_of_columns(cursor: Cursor, kind: str, name: str) -> WatersmeetError | None:
+    """The refusal of what others write in place of the columns of a source; None if it is something else."""
+    ahead = _behind_bracket(cursor, 1) if cursor.at("WITH", "(") else 0
+    if not cursor.at_any({"AS"}, ahead) or not cursor.at_any({"SELECT", "WITH", "("}, ahead + 1):
+        return refused_behind_columns(cursor, name) if cursor.at("WITH", "(") else None
+    format_ = _written_with(_properties(cursor))[1] if ahead else "USING format OPTIONS (name 'value')"
+    stored = f"`CREATE SINK {name} {format_}` and `INSERT INTO {name} SELECT ...`"
+    hint = f"write `CREATE VIEW {name} AS SELECT ...`, or to store its rows {stored}."
+    return cursor.unsupported(f"CREATE {kind.upper()} AS SELECT", hint, 1)
+
+
+def _behind_bracket(cursor: Cursor, ahead: int) -> int:
+    """How far ahead the token is behind the bracket that opens ``ahead``."""
+    while cursor.peek(ahead).kind != "end" and not cursor.at_any({")", ";"}, ahead):
+        ahead += 1
+    return ahead + 1
+
+
+def refused_constraint(cursor: Cursor) -> WatersmeetError | None:
+    """The refusal of what others write behind the type of a column; None if it is something else."""
+    if cursor.at("PRIMARY", "KEY") and not cursor.at_any({"("}, ahead=2):
+        return cursor.unsupported("PRIMARY KEY of a column", "write `PRIMARY KEY (column)` behind the columns.", 2)
+    for word, hint in (
+        ("DEFAULT", "leave it out: every row brings its values. In SELECT write `coalesce(x, 0)`."),
+        ("GENERATED", "compute it in a view: `CREATE VIEW v AS SELECT STREAM *, ... AS x FROM s`."),
+        ("METADATA", "leave it out; `_key` is the key of a record."),
+        ("UNIQUE", "leave it out: nobody checks it."),
+        ("REFERENCES", "leave it out: nobody checks it."),
+        ("CHECK", "leave it out, and filter with WHERE."),
+        ("KEY", "leave it out, and name it in `OPTIONS (key 'column')`."),
+        ("NULL", "leave it out: a column may be NULL unless NOT NULL says otherwise."),
+    ):
+        if cursor.at(word) and cursor.peek(1).word not in _TYPES_FOLLOW:
+            return cursor.unsupported(f"{word} of a column", hint)
+    return None
+
+
+_TYPES_FOLLOW = frozenset({"STRING", "BIGINT", "INT", "DOUBLE", "BOOLEAN", "TIMESTAMP", "DATE", "DECIMAL", "BINARY"})
+
+
+def _properties(cursor: Cursor) -> dict[str, str]:
+    """The names and values of ``WITH (name = value, ...)``, names in small letters."""
+    found, ahead = dict[str, str](), 2
+    while cursor.peek(ahead).kind != "end" and not cursor.at_any({")", ";"}, ahead):
+        if cursor.at_any({"="}, ahead + 1):
+            found[cursor.peek(ahead).value.lower()] = cursor.peek(ahead + 2).value
+        ahead += 1
+    return found

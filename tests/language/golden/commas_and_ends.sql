@@ -1,0 +1,21 @@
+CREATE STREAM a (id BIGINT name STRING, t TIMESTAMP WATERMARK FOR t AS t - INTERVAL 5 SECONDS) USING json
+OPTIONS (path '/in' maxFilesPerTrigger 1);
+SELECT STREAM a.id a.name FROM a;
+SELECT STREAM a.id upper(a.name) FROM a;
+SELECT STREAM a.id x y FROM a;
+SELECT TABLE a.id, count(*) FROM a GROUP BY a.id a.name;
+CREATE STREAM "b" (id BIGINT);
+SELECT STREAM a.id AS "The Id", a."name" FROM a;
+SELECT STREAM a.id "number" FROM a;
+SELECT STREAM a.id FROM "a";
+CREATE STREAM c (id BIGINT)
+CREATE STREAM d (id BIGINT) USING json OPTIONS (path '/in')
+SET watersmeet.shards = 4
+CREATE SINK e USING json OPTIONS (path '/out')
+INSERT INTO e
+SELECT STREAM c.id FROM c
+SELECT STREAM d.id FROM d JOIN c ON c.id = d.id
+WITH v AS (SELECT STREAM * FROM c) SELECT STREAM v.id FROM v WHERE v.id = 1
+INSERT INTO e SELECT STREAM d.id FROM d GROUP BY d.id
+SELECT STREAM d.id FROM d d
+SELECT STREAM d.id FROM d

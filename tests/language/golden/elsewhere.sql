@@ -1,0 +1,27 @@
+CREATE TABLE orders (id BIGINT, t TIMESTAMP(3), WATERMARK FOR t AS t - INTERVAL '5' SECOND)
+WITH ('connector' = 'kafka', 'topic' = 'orders', 'properties.bootstrap.servers' = 'broker:9092', 'format' = 'json');
+CREATE TABLE visits (id BIGINT, at AS PROCTIME()) WITH ('connector' = 'filesystem', 'path' = '/in', 'format' = 'csv');
+CREATE STREAM clicks (id BIGINT KEY, url VARCHAR) WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='AVRO');
+CREATE STREAM copied WITH (KAFKA_TOPIC='copied') AS SELECT * FROM clicks EMIT CHANGES;
+CREATE STREAM big AS SELECT * FROM clicks;
+CREATE STREAM IF NOT EXISTS again (id BIGINT);
+CREATE SOURCE ticks FROM KAFKA CONNECTION here (TOPIC 'ticks') FORMAT JSON;
+CREATE SINK out FROM ticks INTO KAFKA CONNECTION here (TOPIC 'out');
+CREATE SINK files USING parquet LOCATION '/out';
+CREATE TABLE parts (id BIGINT) USING parquet PARTITIONED BY (id);
+CREATE OR REFRESH STREAMING TABLE kept;
+EXECUTE STATEMENT SET;
+SET 'table.exec.state.ttl' = '1 h';
+SET watersmeet.shards TO 4;
+SELECT a.id, count(*) FROM a WINDOW TUMBLING (SIZE 1 HOUR) GROUP BY a.id;
+SELECT a.id FROM a JOIN b WITHIN 1 HOUR GRACE PERIOD 5 MINUTES ON a.id = b.id;
+SELECT TABLE a.id, count(*) FROM a GROUP BY a.id EMIT CHANGES;
+SELECT a.id FROM a WHERE a.id > 3 EMIT FINAL;
+SELECT a.id FROM a AS OF SYSTEM TIME '-1s';
+SELECT a.id FROM a JOIN b ON a.id = b.id AS OF 1700000000;
+SELECT a.id FROM a MATCH_RECOGNIZE (PATTERN (x));
+SUBSCRIBE TO orders;
+CREATE TABLE types (
+    a DATETIME, b UUID, c TEXT, d DOUBLE PRECISION, e TIMESTAMP WITH TIME ZONE, f TIMESTAMP(3) WITHOUT TIME ZONE, g INT(11),
+    h JSON, i VARCHAR, j BIGNIT, k ARRAY<UUID>, l INT PRIMARY KEY, m INT DEFAULT 3, n GEOMETRY, o NVARCHAR(20)
+);
