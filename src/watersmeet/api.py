@@ -31,6 +31,7 @@ from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
+from watersmeet.project import with_columns
 from watersmeet.queries import analyze, read_script
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def sql(
     from watersmeet.spark.sources.malformed import looked_at, readable
     from watersmeet.spark.sources.reading import read_sources
 
-    script = read_script(text, given=frames)
+    script = with_columns(read_script(text, given=frames))
     _check_one_query(script)
     check_choice("malformed", malformed, ("fail", "drop"))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
@@ -273,7 +274,7 @@ def explain(
     from watersmeet.spark.compile.build import source_of
 
     if isinstance(query, str):
-        script = read_script(query, given=frames)
+        script = with_columns(read_script(query, given=frames))
         sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     else:
         if right is None:

@@ -67,7 +67,8 @@ class Source:
     ``order`` is the column that gives the order of arrival, which joins of windows follow; None: the order of delivery.
     ``primary_key`` are the columns that tell the rows of a table apart; a table without one is a bag of rows that
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
-    ``is_static``: a table that is there as a whole and never changes, beside streams.
+    ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
+    columns were read from; empty: they are declared.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Source:
     primary_key: tuple[str, ...] = ()
     changes: str | None = None
     is_static: bool = False
+    read_from: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
+from watersmeet.formats.columns import Found, NoColumnsError, columns_of
+from watersmeet.formats.kept_columns import kept_columns
 from watersmeet.references import missing, resolved, rooted
+from watersmeet.type_names import family_of
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -149,6 +153,48 @@ def resolve_paths(script: Script, root: Path) -> Script:
 def root_references(script: Script, root: Path) -> Script:
     """The script with references to files that start at ``root``."""
     return _with_options(script, lambda options: {name: rooted(value, root) for name, value in options.items()})
+
+
+def fill_columns(script: Script, root: Path, storage: Path | None = None) -> tuple[Script, list[Refusal]]:
+    """The script with the columns of sources that declare none, as their data has them; and those that have none.
+
+    Paths start at ``root``. In ``storage`` are the columns of queries that have started before, which they keep.
+    """
+    sources, refusals = list[Source](), list[Refusal]()
+    for source in script.sources:
+        try:
+            sources.append(_with_columns(source, root, storage))
+        except NoColumnsError as error:
+            sources.append(source)
+            parameters = {"source": source.name, "reason": str(error), "format": str(source.format)}
+            kind = source.kind.upper()
+            refusals.append(Refusal("UNKNOWN_COLUMNS", {**parameters, "kind": kind}, script.place(source.span)))
+    return replace(script, sources=tuple(sources)), refusals
+
+
+def with_columns(script: Script) -> Script:
+    """The script with the columns of sources that declare none; paths start at the folder of the process."""
+    filled, refusals = fill_columns(script, Path())
+    if refusals:
+        raise WatersmeetError(refusals)
+    return filled
+
+
+def _with_columns(source: Source, root: Path, storage: Path | None) -> Source:
+    if source.fields or source.format is None:
+        return source
+    placed = replace(source, options=_resolved(source.options, root))
+    kept = kept_columns(storage, placed) if storage is not None else ()
+    found = Found(kept, "the first start") if kept else columns_of(placed)
+    filled = replace(source, fields=found.fields, read_from=found.file)
+    marks = (replace(m, lag=_zero(filled, m)) if m.lag.value == 0 else m for m in source.watermarks)
+    return replace(filled, watermarks=tuple(marks))
+
+
+def _zero(source: Source, mark: Watermark) -> Amount:
+    """No lag, in the unit of a column whose type was not known when the declaration was read."""
+    field = source.field(mark.column)
+    return Amount(0, is_interval=field is None or family_of(field.type) != "integer")
 
 
 def _with_options(script: Script, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Script:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from watersmeet import analyze as analysis
 from watersmeet import language
@@ -10,11 +11,11 @@ from watersmeet.analyze import Inputs, in_order
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.families import FAMILIES
+from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 
 _GRAMMARS = tuple(family.read for family in FAMILIES.values() if family.has_words)
-_UNDECLARED = ("UNKNOWN_SOURCE", "UNKNOWN_SINK")
 _ANALYSES = tuple(family.analyze for family in FAMILIES.values())
 
 
@@ -28,24 +29,25 @@ def read_script(text: str, name: str = "<sql>", *, given: Collection[str] | None
     >>> script.sources[0].name, script.queries[0].relation.source
     ('s', 's')
     """
-    script, unread = language.read_readable(text, name, _GRAMMARS)
+    script, unread = read_readable(text, name)
     if not unread.refusals:
         return script
-    further = [] if given is None else _refused_in(script, unread.names | {name.lower() for name in given})
-    raise WatersmeetError(in_order([*unread.refusals, *further]))
+    known = replace(unread, names=unread.names | {name.lower() for name in given or ()})
+    raise WatersmeetError(in_order([*unread.refusals, *(refusals_in(script, known) if given is not None else ())]))
 
 
-def _refused_in(script: Script, unread: Collection[str]) -> list[Refusal]:
-    """What the analysis refuses in a script, but for names that are declared by what could not be read."""
+def read_readable(text: str, name: str = "<sql>") -> tuple[Script, Unread]:
+    """The statements of a text that can be read, and what is wrong with the others."""
+    return language.read_readable(text, name, _GRAMMARS)
+
+
+def refusals_in(script: Script, unread: Unread) -> list[Refusal]:
+    """What the analysis refuses in what could be read of a script, but for what follows from the rest."""
     try:
         analyze(script)
     except WatersmeetError as error:
-        return [r for r in error.refusals if not (r.condition in _UNDECLARED and _name_in(r) in unread)]
+        return [refusal for refusal in error.refusals if not unread.explains(refusal)]
     return []
-
-
-def _name_in(refusal: Refusal) -> str:
-    return (refusal.parameters.get("source") or refusal.parameters.get("sink") or "").lower()
 
 
 def format_script(text: str, name: str = "<sql>") -> str:

@@ -78,7 +78,28 @@ def test_the_current_folder_is_the_default(shop: Path, monkeypatch: pytest.Monke
 def test_check_for_machines(shop: Path) -> None:
     state = [{"query": "joined", "bounded_by": [{"by": "time", "what": "time"}]}]
     found = json.loads(watersmeet("check", shop, "--format", "json").stdout)
-    assert found == {"queries": 1, "warnings": [], "state": state}
+    assert found == {"queries": 1, "warnings": [], "state": state, "columns": {}}
+
+
+def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text(sql.read_text().replace("o.item,", "uper(o.item) AS item,").replace("(path", "(pth"))
+    refused = watersmeet("check", shop)
+    assert refused.exit_code == 1
+    assert "[UNKNOWN_FUNCTION]" in refused.stderr
+    assert refused.stderr.count("did you mean `path`?") == 3
+    assert watersmeet("explain", shop).exit_code == 0
+    (shop / "watersmeet.yml").write_text("name: shop\nconfiguration: {spark.sql.extensions: org.example.Own}\n")
+    sql.write_text(sql.read_text().replace("(pth", "(path"))
+    noted = watersmeet("check", shop)
+    assert noted.exit_code == 0
+    assert "note: Spark has no function named `uper`. If nobody adds it: did you mean `upper`?" in noted.stdout
+
+
+def test_check_asks_spark_only_if_it_is_told_to(shop: Path) -> None:
+    refused = watersmeet("check", shop, "--master", "local[1]")
+    assert refused.exit_code == 2
+    assert "--deep" in refused.stderr
 
 
 def test_check_names_the_keys_that_bound_a_state(tmp_path: Path) -> None:
@@ -165,7 +186,7 @@ def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
     assert (refused.exit_code, refused.stderr.split(" ")[0]) == (2, "[FILE_NOT_FOUND]")
 
 
-def broken(path: Path, format: Format) -> None:
+def broken(path: Path, format: Format, cluster: object) -> None:
     raise RuntimeError("a wheel came off\nand rolled away")
 
 

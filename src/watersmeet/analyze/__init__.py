@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watersmeet.analyze.build_relation import build_relation
+from watersmeet.analyze.check_comparisons import check_comparisons
 from watersmeet.analyze.check_declarations import check_declarations
 from watersmeet.analyze.check_tables import check_result, check_static_tables
 from watersmeet.analyze.conditions import move_filters, split_condition
@@ -44,6 +45,7 @@ PASSES = (
     key_formats,
     check_table_sinks,
     check_static_tables,
+    check_comparisons,
 )
 """What every query goes through, in this order."""
 

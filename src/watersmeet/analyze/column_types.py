@@ -103,15 +103,21 @@ def is_same(type: str, other: str) -> bool:
     return "".join(type.upper().split()) == "".join(other.upper().split())
 
 
-def is_list(op: str, tests: tuple[Expr, ...], sources: Mapping[str, Source]) -> bool:
-    """Whether tests that are joined by OR are what IN is in Spark: equalities of one value with constants of its kind.
+def is_list(tests: tuple[Expr, ...], sources: Mapping[str, Source], *, is_written: bool) -> bool:
+    """Whether Spark may be told of tests that are joined by OR as of a list: equalities of one value with constants.
 
-    IN compares all of them in one type, an equality in that of its two sides, so the type of the value must be known.
+    IN compares all of them in one type, an equality in that of its two sides. So they are of one kind, that of the
+    value; where only Spark knows the type of the value, a list is one if its author wrote IN.
     """
-    if op != "or" or any(t.op != "=" or t.args[1].op != "literal" or t.args[0] != tests[0].args[0] for t in tests):
+    if any(t.op != "=" or t.args[1].op != "literal" for t in tests):
         return False
-    kinds, type_ = {type(test.args[1].value) for test in tests}, type_of(tests[0].args[0], sources)
-    return type_ is not None and (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
+    value = tests[0].args[0]
+    if not is_written and any(t.args[0] != value for t in tests):
+        return False
+    kinds, type_ = {type(test.args[1].value) for test in tests}, type_of(value, sources)
+    if type_ is None:
+        return is_written and kinds in ({int}, {str})
+    return (kinds, class_of(type_)) in (({int}, "number"), ({str}, "text"))
 
 
 def takes(type: str, value: Expr) -> bool:

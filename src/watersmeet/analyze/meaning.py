@@ -10,7 +10,7 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.scope import KEY, Miss, Scope, Shown, coalesced, splice
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import Refusal
-from watersmeet.plan.expressions import LISTED, Expr, Reference
+from watersmeet.plan.expressions import CLOSED, LISTED, Expr, Reference
 from watersmeet.plan.nodes import LEFT_ONLY, AskedJoin, Relation, Script
 from watersmeet.plan.words import kind_in_words
 
@@ -19,12 +19,22 @@ def resolved(expr: Expr, scope: Scope) -> Expr:
     """The expression with every reference filled in that has a meaning."""
     if not expr.refs and not expr.args:
         return expr
-    args = tuple(resolved(arg, scope) for arg in expr.args)
+    parts = tuple(resolved(part, scope) for part in expr.parts)
     if not expr.refs:
-        return replace(expr, args=args, value=LISTED if is_list(expr.op, args, scope.sources) else expr.value)
+        return _put_together(expr, parts, scope)
     found = [(ref, _meaning(expr, ref, scope)) for ref in expr.refs]
     op = found[0][1].op if expr.op == "column" else expr.op
     return replace(splice(expr, found), op=op)
+
+
+def _put_together(expr: Expr, parts: tuple[Expr, ...], scope: Scope) -> Expr:
+    """An expression of these parts, once they are resolved."""
+    if expr.op != "or":
+        return replace(expr, args=parts)
+    is_written = expr.value == LISTED
+    args = tuple(Expr("=", (parts[0], part), span=expr.span) for part in parts[1:]) if is_written else parts
+    listed = is_list(args, scope.sources, is_written=is_written)
+    return replace(expr, args=args, value=LISTED if listed else expr.value and CLOSED)
 
 
 def is_resolved(expr: Expr | None) -> bool:
@@ -40,8 +50,8 @@ def misses(script: Script, expr: Expr | None, scope: Scope) -> Iterator[Refusal]
         found = scope.find(ref.parts)
         if isinstance(found, Miss):
             yield Refusal(found.condition, found.parameters, script.place(_span_of(script, expr, ref)))
-    for arg in expr.args:
-        yield from misses(script, arg, scope)
+    for part in expr.parts:
+        yield from misses(script, part, scope)
 
 
 def _meaning(expr: Expr, ref: Reference, scope: Scope) -> Expr:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from watersmeet.cli.failure import Format, reported
 from watersmeet.version import __version__
+
+if TYPE_CHECKING:
+    from watersmeet.cli.run import Cluster
 
 app = typer.Typer(
     name="watersmeet",
@@ -98,18 +101,38 @@ def init(
 
 
 @app.command()
-def check(context: typer.Context, path: ProjectPath = Path(), format: FormatOption = Format.text) -> None:
-    """Say whether every query may run, and if not, why. Needs no Spark.
+def check(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Ask Spark too: types, paths, topics, sinks. Starts it, but no query.")
+    ] = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Say whether every query may run, and if not, why. Needs no Spark, but with --deep.
 
     \b
     Example:
       watersmeet check shop
+      watersmeet check shop --deep
       watersmeet check query.sql --format json
     """
     with reported(context, format):
         from watersmeet.cli.check import check_project
 
-        check_project(path, format)
+        if not deep and (master or remote or conf or packages):
+            raise typer.BadParameter("--master, --remote, --conf and --packages are for --deep")
+        check_project(path, format, _cluster(master, remote, conf, packages) if deep else None)
+
+
+def _cluster(master: str | None, remote: str | None, conf: list[str] | None, packages: str | None) -> Cluster:
+    from watersmeet.cli.run import Cluster
+
+    return Cluster.of(master, remote, conf or [], packages)
 
 
 @app.command()

@@ -4,28 +4,51 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
+from watersmeet.analyze.check_likely import check_likely
+from watersmeet.catalog import Source
+from watersmeet.cli.deep import check_on_spark
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import Opened, check_outside, open_script
-from watersmeet.errors import Place
+from watersmeet.errors import Place, Refusal
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.words import word
+from watersmeet.project import Project
+
+if TYPE_CHECKING:
+    from watersmeet.cli.run import Cluster
 
 
-def check_project(path: Path, format: Format) -> None:
-    """Print that all queries may run, what bounds the state of each, and what their author should know."""
-    opened = open_script(path)
+def check_project(path: Path, format: Format, cluster: Cluster | None = None) -> None:
+    """Print that all queries may run, what bounds the state of each, and what their author should know.
+
+    With a ``cluster``, Spark is asked for all that only it can tell.
+    """
+    opened = open_script(path, further=_likely_mistakes if cluster is None else None)
     check_outside(opened)
-    warnings = _warnings(opened)
+    if cluster is not None:
+        check_on_spark(path, cluster)
+    warnings = _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
     bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
+    read = [source for source in opened.script.sources if source.read_from]
     if format is Format.json:
         state = [
             {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in found]} for name, found in bounds
         ]
-        said = {"queries": len(opened.queries), "warnings": [_as_json(*w) for w in warnings], "state": state}
+        said = {
+            "queries": len(opened.queries),
+            "warnings": [_as_json(*w) for w in warnings],
+            "state": state,
+            "columns": {source.name: {"read_from": source.read_from, "columns": _columns(source)} for source in read},
+        }
         typer.echo(json.dumps(said))
         return
+    for source in read:
+        typer.echo(f"{source.name}: columns of {source.read_from}: {', '.join(_columns(source))}.")
     for message, place in warnings:
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         typer.echo(f"{where}note: {message}")
@@ -35,12 +58,35 @@ def check_project(path: Path, format: Format) -> None:
         typer.echo(f"{name}: state {bounds_in_words(found)}.")
 
 
-def _warnings(opened: Opened) -> list[tuple[str, Place | None]]:
-    return [
-        (warned.message, opened.project.in_file(opened.script.place(warned.span)))
-        for query in opened.queries
-        for warned in query.warnings
-    ]
+def _warnings(opened: Opened, *, may_add: bool) -> list[tuple[str, Place | None]]:
+    warned = [warned for query in opened.queries for warned in query.warnings]
+    likely = check_likely(opened.script, may_add_functions=may_add)
+    placed = ((w.message, opened.project.in_file(opened.script.place(w.span))) for w in (*warned, *likely.warnings))
+    return list(dict.fromkeys(placed))
+
+
+def _likely_mistakes(project: Project, script: Script) -> tuple[Refusal, ...]:
+    return check_likely(script, may_add_functions=_may_add_functions(project, script)).refusals
+
+
+def _may_add_functions(project: Project, script: Script) -> bool:
+    """Whether the settings of a project may bring functions that are not Spark's own: extensions, catalogs, jars."""
+    settings = (*project.configuration, *(setting.name for setting in script.settings))
+    return project.catalog is not None or any(name.lower().startswith(_MAY_ADD) for name in settings)
+
+
+_MAY_ADD = (
+    "spark.sql.extensions",
+    "spark.sql.catalog",
+    "spark.jars",
+    "spark.hive",
+    "spark.hadoop.hive",
+    "spark.remote",
+)
+
+
+def _columns(source: Source) -> list[str]:
+    return [f"{word(field.name)} {field.type}" for field in source.fields if not field.hidden]
 
 
 def _as_json(message: str, place: Place | None) -> dict[str, object]:

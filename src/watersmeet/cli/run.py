@@ -17,7 +17,7 @@ import typer
 
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.progress import Board
-from watersmeet.cli.script import Opened, check_outside, open_script
+from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
@@ -114,6 +114,8 @@ def run_project(
     # A remote server has files of its own: there, relative paths are left to it.
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     check_outside(opened)
+    if cluster.remote is not None:
+        check_declared(opened)
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)

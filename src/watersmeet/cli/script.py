@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from watersmeet.analyze import in_order
 from watersmeet.analyze.check_declarations import check_references
-from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.formats.source import local_path
+from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
-from watersmeet.project import Project, open_project, resolve_paths, root_references
-from watersmeet.queries import analyze, read_script
+from watersmeet.project import Project, absolute_path, fill_columns, open_project, resolve_paths, root_references
+from watersmeet.queries import analyze, read_readable, refusals_in
 
 PLAN = ".substrait"
 """What the files of Substrait plans end with."""
@@ -30,18 +34,32 @@ Paths = Literal["written", "absolute"]
 """Paths of sources and sinks as they are written, or as seen from the folder of the project."""
 
 
-def open_script(path: Path, paths: Paths = "written") -> Opened:
-    """Read and analyze all queries of a project; refuses with places in the files that the user wrote."""
-    project, script = read_project(path)
+def open_script(
+    path: Path, paths: Paths = "written", further: Callable[[Project, Script], Iterable[Refusal]] | None = None
+) -> Opened:
+    """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
+
+    ``further`` is what else is refused in a script, together with all the rest.
+    """
+    project, script, unread = _read_readable(path)
     script = root_references(script, project.root.absolute())
     script = resolve_paths(script, project.root) if paths == "absolute" else script
+    script, unfilled = fill_columns(script, project.root, _storage(project))
+    queries, refusals = tuple[AnalyzedQuery, ...](), [*unread.refusals, *unfilled]
+    refusals += further(project, script) if further else ()
     try:
         queries = analyze(script)
     except WatersmeetError as error:
-        raise project.relocate(error) from error
+        refusals += [refusal for refusal in error.refusals if not unread.explains(refusal)]
+    if refusals:
+        raise project.relocate(WatersmeetError(in_order(refusals)))
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return Opened(project, script, queries)
+
+
+def _storage(project: Project) -> Path:
+    return Path(local_path(absolute_path(project.storage, project.root)))
 
 
 def check_outside(opened: Opened) -> None:
@@ -53,25 +71,43 @@ def check_outside(opened: Opened) -> None:
         raise opened.project.relocate(error) from error
 
 
+def check_declared(opened: Opened) -> None:
+    """Refuse columns that were read from files of this machine, where Spark reads those of another."""
+    reason = "Spark has files of its own"
+    found = [
+        Refusal(
+            "UNKNOWN_COLUMNS",
+            {"source": source.name, "reason": reason, "format": str(source.format), "kind": source.kind.upper()},
+            opened.script.place(source.span),
+        )
+        for source in opened.script.sources
+        if source.read_from
+    ]
+    if found:
+        raise opened.project.relocate(WatersmeetError(found))
+
+
 def read_project(path: Path) -> tuple[Project, Script]:
-    """A project and the script that its files are.
+    """A project and the script that its files are."""
+    project, script, unread = _read_readable(path)
+    if unread.refusals:
+        raise project.relocate(WatersmeetError(in_order([*unread.refusals, *refusals_in(script, unread)])))
+    return project, script
+
+
+def _read_readable(path: Path) -> tuple[Project, Script, Unread]:
+    """A project, what can be read of the script that its files are, and what is wrong with the rest.
 
     A Substrait plan reads the tables that the SQL file of the same name beside it declares, if there is one, and writes
     to its one sink.
     """
     if path.suffix != PLAN or not path.is_file():
         project = open_project(path)
-        return project, _read(project)
+        return project, *read_readable(project.text, project.script_name)
     beside = path.with_suffix(".sql")
     project = open_project(beside) if beside.is_file() else Project(path.parent, path.stem, f"{path.stem}.storage", ())
-    return project, _with_plan(_read(project), path)
-
-
-def _read(project: Project) -> Script:
-    try:
-        return read_script(project.text, project.script_name, given=())
-    except WatersmeetError as error:
-        raise project.relocate(error) from error
+    script, unread = read_readable(project.text, project.script_name)
+    return project, _with_plan(script, path), unread
 
 
 def _with_plan(script: Script, path: Path) -> Script:

@@ -48,7 +48,7 @@ def _facts(source: Source) -> tuple[Fact, ...]:
     shown = [field for field in source.fields if not field.hidden]
     columns = ", ".join(f"{word(f.name)} {f.type}{'' if f.nullable else ' NOT NULL'}" for f in shown)
     return (
-        ("columns", [columns] if columns else []),
+        ("columns", [columns, *([f"read from {source.read_from}"] if source.read_from else [])] if columns else []),
         ("key", [", ".join(word(name) for name in source.primary_key)] if source.primary_key else []),
         ("changes", [_changes(source)] if source.kind == "table" else []),
         ("watermark", [_mark(mark) for mark in source.watermarks]),
@@ -91,6 +91,7 @@ def _data(source: Source) -> dict[str, object]:
         "scan": source.name,
         "kind": source.kind,
         "format": source.format,
+        "columns_read_from": source.read_from or None,
         "columns": [{"name": f.name, "type": f.type, "nullable": f.nullable} for f in source.fields],
         "primary_key": list(source.primary_key),
         "changes": source.changes,

@@ -22,8 +22,8 @@ Op = Literal[
     "cast", "call", "aggregate", "around", "other",
 ]  # fmt: skip
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
-comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets, or as one of these, and
-resolving makes that of an OR `LISTED` where it may be written as IN. An
+comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
+`LISTED`, and resolving leaves or makes it so where Spark may be told of a list. An
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
 ``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
 the rest. ``around`` is any other text with aggregates in it, CASE for example: its args one behind the other, of which
@@ -43,7 +43,8 @@ CLOSED = "closed"
 """The value of an AND or OR whose parts the text itself holds together, so that there is one way to read it."""
 
 LISTED = "listed"
-"""The value of an OR of equalities that Spark's IN means the same as: of one value, with constants of its own type."""
+"""The value of an OR of equalities of one value. Once resolved, Spark's IN is known to mean the same; or it was
+written, over constants of one kind and a value whose type only Spark knows."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -101,6 +102,13 @@ class Expr:
         yield from self.refs
         for arg in self.args:
             yield from arg.references
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """Its args; of a list the one value and the members, which are as many as there are args."""
+        if self.op == "or" and self.value == LISTED:
+            return (self.args[0].args[0], *(test.args[1] for test in self.args))
+        return self.args
 
     @property
     def sources(self) -> frozenset[str]:

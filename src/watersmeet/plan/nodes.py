@@ -296,10 +296,20 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A function that is called somewhere, and with how many arguments; None: that cannot be told."""
+
+    name: str
+    span: Span
+    count: int | None = None
+
+
+@dataclass(frozen=True)
 class Script:
     """A text and the statements read from it.
 
     ``heartbeats``: the name of a source and the condition under which its rows advance time and are no rows.
+    ``calls``: the functions that its expressions call, but for aggregates.
     """
 
     name: str
@@ -310,6 +320,7 @@ class Script:
     queries: tuple[Query, ...] = ()
     heartbeats: tuple[tuple[str, Expr], ...] = ()
     views: tuple[View, ...] = ()
+    calls: tuple[Call, ...] = ()
 
     def resolved(self) -> Script:
         """The script with what the options of its sources and sinks refer to, as Spark is to have them."""

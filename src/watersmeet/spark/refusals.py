@@ -6,6 +6,8 @@ import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
+from pyspark.errors import PySparkException
+
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import known_formats, source_format
@@ -17,6 +19,13 @@ from watersmeet.spark.private.jvm import death_of, root_cause
 def first_line(error: Exception) -> str:
     """What Spark says, without the plan and the SQLSTATE that follow."""
     return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
+
+
+def unknown_function(error: PySparkException) -> str | None:
+    """The function that Spark does not know, if that is what an error says."""
+    if error.getCondition() != "UNRESOLVED_ROUTINE":
+        return None
+    return str((error.getMessageParameters() or {}).get("routineName", "")).strip("`")
 
 
 def is_unknown_format(error: Exception) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.language.reader.calls import note_calls
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.expressions import AGGREGATES, Expr
@@ -128,6 +129,7 @@ def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
     first = cursor.position
     cursor.position = opening
     name = cursor.text_from(first)
+    note_calls(cursor, first, opening)
     cursor.next()
     args = cursor.several(read)
     if not cursor.at(")"):

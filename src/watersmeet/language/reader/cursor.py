@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 from watersmeet.catalog import Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean
 from watersmeet.language.reader.tokens import Token
-from watersmeet.plan.nodes import Clause, JoinKind, Leaf, Query, Relation, View
+from watersmeet.plan.nodes import Call, Clause, JoinKind, Leaf, Query, Relation, View
 
 T = TypeVar("T")
 
@@ -58,8 +58,8 @@ class Cursor:
 
     ``begin`` is the index of the first token of the statement that is being read, ``nesting`` counts the brackets
     around the query that is being read, ``views`` holds the subqueries found so far in each of the queries around the
-    cursor, and ``layout`` is what a formatter wants to know of the text. ``grammars``: what the families add to the
-    language.
+    cursor, ``calls`` the functions found so far by the index of their names, and ``layout`` is what a formatter wants
+    to know of the text. ``grammars``: what the families add to the language.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class Cursor:
         self.nesting = 0
         self.views: list[list[View]] = []
         self.layout = Layout()
+        self.calls: dict[int, Call] = {}
         self._subqueries = 0
         self._bare_alias: int | None = None
 

@@ -63,7 +63,8 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     name = cursor.take_name(f"the name of the {kind}", hint)
     if (refused := refused_instead_of_columns(cursor, kind, name.text)) is not None:
         raise refused
-    columns = _read_columns(cursor, kind, hint)
+    # Without columns, those of the data are meant.
+    columns = _Columns() if cursor.at("USING") else _read_columns(cursor, kind, hint)
     changes = _read_changes(cursor, kind, None)
     format_ = read_format(cursor)
     changes = _read_changes(cursor, kind, changes)

@@ -13,7 +13,7 @@ NAME, VALUE = "", "'"
 
 _CHANGES = "leave it out: SELECT STREAM shows rows as they come, SELECT TABLE a table with all its changes."
 _FINAL = "leave it out, and write SELECT TABLE: the row of a window changes until its time is over, and then no more."
-_AS_OF = "leave it out, or write `ASOF JOIN v MATCH_CONDITION (a.t >= v.t)` for what was in force at the time of a row."
+_THEN = "leave it out, or write `JOIN v FOR SYSTEM_TIME AS OF a.t` for what was in force at the time of a row."
 _VERSION = "name where to begin in the options of the source, for example `startingVersion`."
 _SIZE = "write `GROUP BY window(t, '1 hour')`, for example."
 
@@ -33,10 +33,10 @@ CLAUSES: tuple[Refused, ...] = (
     (("PARTITION", "BY"), "PARTITION BY of a query",
      "leave it out: rows go to where the keys of a join or of GROUP BY send them."),
     (("MATCH_RECOGNIZE", "("), "MATCH_RECOGNIZE", "write the pattern as joins of the stream with itself."),
-    (("AS", "OF", "SYSTEM"), "AS OF SYSTEM TIME", _AS_OF),
-    (("AS", "OF", "AT"), "AS OF AT LEAST of Materialize", _AS_OF),
-    (("AS", "OF", "NOW"), "AS OF", _AS_OF),
-    (("AS", "OF", VALUE), "AS OF", _AS_OF),
+    (("AS", "OF", "SYSTEM"), "AS OF SYSTEM TIME", _THEN),
+    (("AS", "OF", "AT"), "AS OF AT LEAST of Materialize", _THEN),
+    (("AS", "OF", "NOW"), "AS OF", _THEN),
+    (("AS", "OF", VALUE), "AS OF", _THEN),
     (("TIMESTAMP", "AS", "OF"), "TIMESTAMP AS OF of Delta", _VERSION),
     (("VERSION", "AS", "OF"), "VERSION AS OF of Delta", _VERSION),
     (("QUALIFY", NAME), "QUALIFY", "leave it out: a stream has no last row to order by."),

@@ -14,7 +14,7 @@ from watersmeet.language.reader.leaves import NO_OPERAND, SUFFIXES, read_operand
 from watersmeet.language.reader.references import text_leaf
 from watersmeet.language.reader.tokens import tokenize
 from watersmeet.language.reader.types import read_type
-from watersmeet.plan.expressions import CLOSED, Expr, Op
+from watersmeet.plan.expressions import CLOSED, LISTED, Expr, Op
 
 LONGEST_CHAIN = 200
 """How many operators of one level may follow each other: the tree of a sum is as deep as the sum is long."""
@@ -122,7 +122,7 @@ def _in(cursor: Cursor, first: int, value: Expr) -> Expr:
     cursor.expect(")", "close the list of IN with `)`.")
     span = cursor.span_from(first)
     tests = tuple(Expr("=", (value, member), span=span) for member in members)
-    return tests[0] if len(tests) == 1 else Expr("or", tests, value=CLOSED, span=span)
+    return tests[0] if len(tests) == 1 else Expr("or", tests, value=LISTED, span=span)
 
 
 def _read_member(cursor: Cursor) -> Expr:
@@ -245,4 +245,4 @@ def _read_bracket(cursor: Cursor) -> Expr:
     # An `other` is text: without its brackets it would fall apart inside a product.
     if inner.op == "other":
         return text_leaf(cursor, first)
-    return replace(inner, value=CLOSED) if inner.op in ("and", "or") else inner
+    return replace(inner, value=inner.value or CLOSED) if inner.op in ("and", "or") else inner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import sqlglot
@@ -13,6 +14,7 @@ from sqlglot.errors import ParseError
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.language.reader.aggregates import find_aggregate, read_aggregate
+from watersmeet.language.reader.calls import note_calls, without_functions
 from watersmeet.language.reader.cursor import SUBQUERY_HINT, Cursor
 from watersmeet.language.reader.tokens import Token
 from watersmeet.plan.expressions import Expr, Reference
@@ -33,6 +35,7 @@ def text_leaf(cursor: Cursor, first: int) -> Expr:
 
     An array in square brackets is written as Spark's function. What stands around aggregates is taken apart.
     """
+    note_calls(cursor, first, cursor.position)
     arrays = _arrays(cursor, first)
     text = _with_arrays(cursor, first, arrays)
     place = cursor.place(cursor.tokens[first], cursor.previous)
@@ -137,7 +140,7 @@ def _parse(text: str, place: Place) -> Tree:
     try:
         # Brackets keep a function such as `replace(..)` from being read as a statement.
         plain = _UNIT_FIRST.sub(lambda name: "_" * len(name.group()), text)
-        tree = sqlglot.parse_one(f"{_PREFIX}{plain}\n)", dialect="spark")
+        tree = _parsed(f"{_PREFIX}{plain}\n)")
         if isinstance(tree, exp.Select) and len(tree.expressions) == 1:
             return tree.expressions[0]
     except RecursionError:
@@ -150,11 +153,24 @@ def _parse(text: str, place: Place) -> Tree:
     raise _unreadable(text, place)
 
 
+def _parsed(sql: str) -> Tree:
+    """The tree of a text. How many arguments a function takes is Spark's to say, and not a matter of reading."""
+    try:
+        return sqlglot.parse_one(sql, dialect="spark")
+    except (ParseError, ValueError) as error:
+        anonymous = without_functions(sql)
+        with suppress(ParseError):
+            return sqlglot.parse_one(anonymous, dialect="spark")
+        raise error
+
+
 def _unreadable(text: str, place: Place, stumble: Place | None = None) -> WatersmeetError:
     """The refusal of a text that sqlglot cannot read, at the word it stumbled over if that is known."""
     found = text if stumble is None else stumble.text[stumble.start : stumble.end]
     found = f"`{found}`" if len(found) <= 30 else f"`{found[:27]}...`"
-    hint = "compare it with the SQL reference of Spark."
+    is_parted = stumble is not None and re.search(r"[\w)'\"`]\s*$", text[: stumble.start - place.start]) is not None
+    is_comma = is_parted and re.match(r"`[\w'\"`]", found) is not None
+    hint = f"put a comma before {found}." if is_comma else "compare it with the SQL reference of Spark."
     return refuse("SYNTAX_ERROR", stumble or place, expected="an expression of Spark SQL", found=found, hint=hint)
 
 

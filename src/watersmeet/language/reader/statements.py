@@ -44,6 +44,11 @@ class Unread:
     refusals: tuple[Refusal, ...]
     names: frozenset[str]
 
+    def explains(self, refusal: Refusal) -> bool:
+        """Whether a refusal is that of a name which would have been declared."""
+        name = refusal.parameters.get("source") or refusal.parameters.get("sink") or ""
+        return refusal.condition in ("UNKNOWN_SOURCE", "UNKNOWN_SINK") and name.lower() in self.names
+
 
 def read_readable(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] = ()) -> tuple[Script, Unread]:
     """The statements of a text that can be read, and what is wrong with the others."""
@@ -58,6 +63,7 @@ def read_readable(text: str, name: str = "<sql>", grammars: tuple[Grammar, ...] 
         tuple(s for s in statements if isinstance(s, Query)),
         tuple((stream.source.name, stream.heartbeat) for stream in streams if stream.heartbeat is not None),
         tuple(view for s in statements if isinstance(s, tuple) for view in s),
+        tuple(call for _, call in sorted(cursor.calls.items())),
     )
     return script, Unread(tuple(cursor.refusals), frozenset(names))
 

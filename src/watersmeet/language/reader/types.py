@@ -23,7 +23,7 @@ def read_type(cursor: Cursor) -> str:
     word, known = token.word, BY_NAME.get(token.word)
     if known:
         cursor.layout.keywords.add(cursor.position - 1)
-    if known and known.name == "DOUBLE" and cursor.at("PRECISION"):
+    if cursor.at("PRECISION") or cursor.at("VARYING"):
         return _unknown(cursor, token)
     if known and known.form == "plain":
         _check_plain(cursor, known)
@@ -45,11 +45,11 @@ def read_type(cursor: Cursor) -> str:
 
 def _unknown(cursor: Cursor, token: Token) -> str:
     """Note that a type is not known, and take what belongs to it."""
-    name = token.word
-    if name == "DOUBLE" or (name == "CHARACTER" and cursor.at("VARYING")):
+    first, name = cursor.position - 1, token.value.upper()
+    if (name == "DOUBLE" and cursor.at("PRECISION")) or (name == "CHARACTER" and cursor.at("VARYING")):
         name = f"{name} {cursor.next().word}"
     hint = f"write {ELSEWHERE[name]}." if name in ELSEWHERE else did_you_mean_type(name)
-    parameters = {"type": cursor.text_from(cursor.position - len(name.split())), "hint": hint}
+    parameters = {"type": cursor.text_from(first).strip("`"), "hint": hint}
     cursor.refusals.append(Refusal("UNKNOWN_TYPE", parameters, cursor.place(token, cursor.previous)))
     if cursor.at("("):
         skip_brackets(cursor)

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.functions import function_hint
 from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Script
@@ -29,7 +30,7 @@ from watersmeet.plan.relation import (
 )
 from watersmeet.spark.exchange.rows import ddl_field
 from watersmeet.spark.private.told import unlogged
-from watersmeet.spark.refusals import first_line
+from watersmeet.spark.refusals import first_line, unknown_function
 from watersmeet.type_names import named, normalised
 
 
@@ -169,6 +170,9 @@ class SparkTypes:
                 return found
         except AnalysisException as error:
             place: Place | None = self.script.place(span)
+            function = unknown_function(error)
+            if function is not None:
+                raise refuse("UNKNOWN_FUNCTION", place, function=function, hint=function_hint(function)) from error
             raise refuse("TYPE_MISMATCH", place, expression=shown, reason=first_line(error), hint=_HINT) from error
 
 

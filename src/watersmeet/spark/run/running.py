@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, TravellingError, WatersmeetError, refuse, travelled
+from watersmeet.formats.kept_columns import keep_columns
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress
 from watersmeet.plan.nodes import Script
@@ -143,6 +145,8 @@ def _make_ready(prepared: Prepared) -> None:
         # They were given to a checkpoint that is gone.
         for mark in prepared.marks.glob("*.json"):
             mark.unlink()
+    sources = [used for used in prepared.used if isinstance(used, Source)]
+    keep_columns(prepared.marks.parents[1], prepared.name, sources)
 
 
 def _set(script: Script, spark: SparkSession) -> None:

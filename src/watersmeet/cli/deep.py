@@ -1,0 +1,61 @@
+"""``check --deep``: what only Spark can tell of queries, without starting one.
+
+Types and functions of all expressions, paths, topics, formats, sinks, and whose checkpoints there are.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watersmeet.cli.script import Opened, open_script
+from watersmeet.errors import Refusal, WatersmeetError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from watersmeet.cli.run import Cluster
+    from watersmeet.plan.nodes import Script
+
+
+def check_on_spark(path: Path, cluster: Cluster) -> None:
+    """Refuse all that would be refused when the queries of a project start. Nothing is written to its storage."""
+    from watersmeet.cli.run import storage_folder
+
+    opened = open_script(path, "absolute" if cluster.remote is None else "written")
+    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder:
+        spark = cluster.session(opened.project, Path(folder))
+        found = refused_by_spark(opened, spark, storage_folder(opened.project), Path(folder))
+    if found:
+        raise opened.project.relocate(WatersmeetError(found))
+
+
+def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
+    """What speaks against starting these queries now; ``empty`` is a folder without input."""
+    found = _refused(opened.script, spark, storage)
+    unread = {refusal.place.start for refusal in found if refusal.place is not None}
+    readable = tuple(
+        replace(source, format="json", options={"path": str(empty)}) if source.span.start in unread else source
+        for source in opened.script.sources
+    )
+    if readable == opened.script.sources:
+        return found
+    # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
+    again = _refused(replace(opened.script, sources=readable), spark, storage)
+    return [*found, *(refusal for refusal in again if refusal not in found and not _is_of_checkpoint(refusal))]
+
+
+def _refused(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:
+    from watersmeet.spark.run.prepare import prepare
+
+    try:
+        prepare(script, spark, storage)
+    except WatersmeetError as error:
+        return list(error.refusals)
+    return []
+
+
+def _is_of_checkpoint(refusal: Refusal) -> bool:
+    return "checkpoint" in refusal.parameters
