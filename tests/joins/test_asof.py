@@ -150,7 +150,7 @@ def some_rows(side: str, *, exact: bool) -> st.SearchStrategy[Row]:
 @st.composite
 def histories(draw: st.DrawFn, join: AsofJoin) -> list[Batch]:
     """Batches with marks of any kind: promises that rows keep or break, and the end at any time."""
-    names = ["l.t", "l.u", "r.t", *(part for _, parts in join.unions for part in parts)]
+    names = ["l.t", "l.u", "r.t", "l.t#@a", "l.t#@b", "r.t#0#@a", *(part for _, parts in join.unions for part in parts)]
     mark = st.integers(-2, 15) | st.integers(-2, 15) | st.integers(-2, 15) | st.just(END_OF_INPUT)
     marks = st.dictionaries(st.sampled_from(names), mark, max_size=3)
     rows = [st.lists(some_rows(s, exact=False), max_size=5) for s in "lr"]

@@ -115,7 +115,11 @@ def joins(draw: st.DrawFn) -> SyncJoin:
 def histories(draw: st.DrawFn, join: SyncJoin) -> list[Batch]:
     """Batches with rows that break every rule, and marks of any kind."""
     ports = range(len(join.ports))
-    names = [f"{p}.t" for p in ports] + [part for _, parts in join.unions for part in parts]
+    names = (
+        [f"{p}.t" for p in ports]
+        + ["1.t#@a", "1.t#@b", "0.t#0#@a"]
+        + [part for _, parts in join.unions for part in parts]
+    )
     mark = st.integers(-2, 10) | st.integers(-2, 10) | st.integers(-2, 10) | st.just(END_OF_INPUT)
     rows = st.lists(st.tuples(st.sampled_from((*range(9), None)), st.sampled_from("abc")), max_size=4)
     batch = st.builds(

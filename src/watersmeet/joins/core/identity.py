@@ -26,11 +26,12 @@ _TURNED = {">": "<", ">=": "<="}
 class Names:
     """Columns as a step calls them, and the canonical names under which a state keeps them.
 
-    A column that is not listed is its own name. The mark of a part of a union (``column#part``) follows its column.
+    A column that is not listed is its own name. The mark of a part (``column#part``), which may have parts in turn,
+    follows its column.
 
     >>> names = Names([("l.t", "0.t")])
-    >>> names.canonical("l.t"), names.canonical("l.t#1"), names.canonical("#now")
-    ('0.t', '0.t#1', '#now')
+    >>> names.canonical("l.t"), names.canonical("l.t#1"), names.canonical("l.t#1#@a-0"), names.canonical("#now")
+    ('0.t', '0.t#1', '0.t#1#@a-0', '#now')
     >>> names.known({"0.t#1": 5, "x": 7})
     {'l.t#1': 5, 'x': 7}
     """
@@ -104,6 +105,5 @@ def _renamed(name: str, names: Mapping[str, str]) -> str:
     found = names.get(name)
     if found is None and "#" in name[1:]:
         column, _, part = name.rpartition("#")
-        if column in names:
-            return f"{names[column]}#{part}"
+        return f"{_renamed(column, names)}#{part}"
     return name if found is None else found

@@ -8,7 +8,7 @@ alive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,9 +105,35 @@ class Watermarks:
         return out
 
 
+PARTITION = "#@"
+"""What stands between the name of a mark and a partition of a source that has marks of its own."""
+
+Unions = Sequence[tuple[str, tuple[str, ...]]]
+
+
+def with_partitions(
+    unions: Unions, idle: Sequence[tuple[str, int]], heard_of: Iterable[str]
+) -> tuple[Unions, Sequence[tuple[str, int]]]:
+    """The unions and idle times with the partitions of sources whose marks have been heard of, which nobody lists.
+
+    A column is a union of its partitions, each of which may be silent as long as the column may.
+
+    >>> with_partitions([], [("a", 9)], ["a#@t-1", "a#@t-0", "b"])
+    ([('a', ('a#@t-0', 'a#@t-1'))], [('a', 9), ('a#@t-0', 9), ('a#@t-1', 9)])
+    """
+    parts: dict[str, list[str]] = {}
+    for name in sorted(name for name in heard_of if PARTITION in name):
+        parts.setdefault(name.partition(PARTITION)[0], []).append(name)
+    if not parts:
+        return unions, idle
+    # They come first: a union of sources is made of what they give.
+    inner = [(column, tuple(names)) for column, names in parts.items()]
+    return [*inner, *unions], [*idle, *((name, after) for column, after in idle for name in parts.get(column, ()))]
+
+
 def hear(
     marks: Marks,
-    unions: Sequence[tuple[str, tuple[str, ...]]],
+    unions: Unions,
     idle: Sequence[tuple[str, int]],
     bounds: Sequence[Bound],
     received: Marks,
@@ -126,7 +152,9 @@ def hear(
     ({'a': 5, 'u': 3}, {})
     """
     out = dict(marks)
-    fresh = {*marks, *(column for column, parts in unions if any(part in marks for part in parts))}
+    fresh = set(marks)
+    for column, parts in unions:
+        fresh |= {column} if any(part in fresh for part in parts) else set()
     silent, heard = _silent(marks.get(NOW), fresh, idle, active)
     for column, parts in unions:
         for part in (part for part in parts if part in silent):

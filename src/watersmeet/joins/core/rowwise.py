@@ -89,6 +89,8 @@ def event_time(value: int | datetime | date | None) -> int | None:
 class Hearing:
     """What has been heard of marks: a mark never falls, a union is as far as its slowest part, what is silent follows.
 
+    ``column#@name`` is the mark of a partition: a column is a union of those that have been heard of.
+
     ``waits`` says which column waits for which. A silent column follows those that wait for it: the latest of them, or
     the ``slowest`` that is not silent itself, where columns also wait for each other.
 
@@ -114,8 +116,9 @@ class Hearing:
         for name, mark in marks.items():
             if name != NOW:
                 self._raise(name, mark)
-        silent = self._silent(marks, jump)
-        for column, parts in self.operator.unions:
+        unions = self._unions()
+        silent = self._silent(marks, jump, unions)
+        for column, parts in unions.items():
             for part in silent:
                 others = [self.received[other] for other in parts if other != part and other in self.received]
                 if part in parts and others:
@@ -144,17 +147,29 @@ class Hearing:
             self.emitted[name] = max(mark, self.emitted.get(name, mark))
         return dict(self.emitted)
 
-    def _silent(self, marks: Marks, jump: int) -> list[str]:
+    def _unions(self) -> dict[str, tuple[str, ...]]:
+        """The columns that several sources, or partitions, feed; those of partitions first."""
+        partitions = sorted(name for name in self.received if "#@" in name)
+        columns = dict.fromkeys(name.split("#@")[0] for name in partitions)
+        own = {column: tuple(name for name in partitions if name.split("#@")[0] == column) for column in columns}
+        return {**own, **dict(self.operator.unions)}
+
+    def _silent(self, marks: Marks, jump: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
         """The columns, and parts of unions, that have not been heard of for their idle time.
 
         Where the clock jumped by as much, the query had paused: that says nothing of its sources.
         """
         if self._clock is None:
             return []
-        unions = dict(self.operator.unions)
         silent: list[str] = []
-        for column, after in self.operator.idle:
-            is_fresh = column in marks or any(part in marks for part in unions.get(column, ()))
+        idle = [*self.operator.idle]
+        idle += [(name, after) for column, after in idle for name in unions.get(column, ()) if "#@" in name]
+
+        def is_heard(name: str) -> bool:
+            return name in marks or any(is_heard(part) for part in unions.get(name, ()))
+
+        for column, after in idle:
+            is_fresh = is_heard(column)
             if is_fresh or column not in self._active or jump >= after:
                 self._active[column] = self._clock
             if not is_fresh and self._clock - self._active[column] >= after:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.marks import Bound, Watermarks, hear
+from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
@@ -54,9 +54,8 @@ class Shard:
         known = self.state.directory
         self.before = Watermarks.of(known.received, bounds)
         waits = bounds if waits is None else waits
-        heard, self.active = hear(
-            marks, operator.unions, operator.idle, waits, known.received, known.active, slowest=slowest
-        )
+        unions, idle = with_partitions(operator.unions, operator.idle, {*marks, *known.received})
+        heard, self.active = hear(marks, unions, idle, waits, known.received, known.active, slowest=slowest)
         self.after = self.before.folded(heard, bounds)
         self.tally = Tally(len(operator.sides))
 
