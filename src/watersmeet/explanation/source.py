@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from watersmeet.catalog import Source, Watermark
 from watersmeet.duration import format_duration
 from watersmeet.explanation.topology import Block, Step
+from watersmeet.formats import source_format
 from watersmeet.plan.facts import Fact, conditions, texts
 from watersmeet.plan.relation import AnalyzedScan
 from watersmeet.plan.words import amount_in_words, word
@@ -51,7 +52,7 @@ def _facts(source: Source) -> tuple[Fact, ...]:
         ("columns", [columns, *([f"read from {source.read_from}"] if source.read_from else [])] if columns else []),
         ("key", [", ".join(word(name) for name in source.primary_key)] if source.primary_key else []),
         ("changes", [_changes(source)] if source.kind == "table" else []),
-        ("watermark", [_mark(mark) for mark in source.watermarks]),
+        ("watermark", [_mark(source, mark) for mark in source.watermarks]),
         ("order", [word(source.order)] if source.order is not None else []),
     )
 
@@ -81,9 +82,10 @@ def pruned(source: Source, read: Sequence[str] | None) -> tuple[Fact, ...]:
     )
 
 
-def _mark(mark: Watermark) -> str:
+def _mark(source: Source, mark: Watermark) -> str:
     idle = "" if mark.idle is None else f", idle after {format_duration(mark.idle)}"
-    return f"{mark.column} - {amount_in_words(mark.lag)}{idle}"
+    slowest = ", of the slowest partition" if source_format(source).has_partitions and source.kind == "stream" else ""
+    return f"{mark.column} - {amount_in_words(mark.lag)}{slowest}{idle}"
 
 
 def _data(source: Source) -> dict[str, object]:

@@ -59,7 +59,10 @@ class Topics:
     def unknown(self) -> Refusal:
         """The refusal of topics that are not there."""
         servers = ", ".join(self.servers)
-        told = {"name": self.of.name, "topics": self.in_words, "servers": servers, "option": self.option}
+        made = "; with `partitions '1'` among its OPTIONS it is made" if isinstance(self.of, Sink) else ""
+        told = {
+            "name": self.of.name, "topics": self.in_words, "servers": servers, "option": self.option, "made": made,
+        }  # fmt: skip
         return Refusal("UNKNOWN_TOPIC", told)
 
     def silence(self, place: Place | None = None) -> Refusal | None:

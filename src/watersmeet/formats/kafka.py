@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from watersmeet.errors import Place, Refusal, WatersmeetError
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.broker import Topics
+from watersmeet.formats.records import KEY_TYPES
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.table_sinks import Target
 
+Delivery = Literal["at_least_once", "exactly_once"]
+"""How often a record arrives. ``at_least_once``: a batch that is repeated after a failure comes again.
+``exactly_once``: who reads what is committed sees it once."""
+
+_NEW_TOPIC = ("partitions", "replication")
+"""Our own options: how many a topic gets that is not there yet."""
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
     "kafkaconsumer.polltimeoutms",
@@ -26,13 +36,18 @@ class Kafka(SourceFormat):
     """Topics, of which Spark reports how far it has read them."""
 
     names: ClassVar = ("kafka",)
-    package: ClassVar = "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+    has_partitions: ClassVar = True
 
     def check_reached(self) -> Iterator[Refusal]:
         """Whether no server answers."""
         silence = Topics(self.source).silence()
         if silence is not None:
             yield silence
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads, with the headers of records where they are asked for."""
+        asked = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
+        return super().load(spark, schema, {**asked, **options})
 
     def decides(self, option: str) -> bool:
         """Whether an option decides about its rows; of those of Kafka's client that are not of security and tuning."""
@@ -47,18 +62,86 @@ class Kafka(SourceFormat):
 
 
 class KafkaSink(SinkFormat):
-    """A topic. It gets a repeated batch again, which leaves the latest record of each key as it is."""
+    """A topic. It gets a repeated batch again, unless it is to get it exactly once."""
 
     names: ClassVar = ("kafka",)
     title: ClassVar = "Kafka"
     takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
     has_text_keys: ClassVar = True
+    is_batched: ClassVar = True
+
+    @property
+    def delivery(self) -> str:
+        """How often records arrive, as the sink says."""
+        return self.sink.said.get("delivery", get_args(Delivery)[0]).lower()
+
+    @property
+    def topic(self) -> str | None:
+        """The topic, if one is named for all records."""
+        return self.sink.said.get("topic")
+
+    @property
+    def _needs_client(self) -> bool:
+        return self.delivery == "exactly_once" or any(name in self.sink.said for name in _NEW_TOPIC)
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse deliveries that there are not, numbers that are none, and what needs a topic without one."""
+        known = get_args(Delivery)
+        if self.delivery not in known:
+            hint = f"write `delivery '{known[1]}'`, for example."
+            yield self.wrong_option(f"delivery '{self.delivery}'", f"records go {known[0]} or {known[1]}", hint)
+        if self.key_format not in KEY_TYPES:
+            hint = "write `key.format 'long'`, for example."
+            yield self.wrong_option(
+                f"key.format '{self.key_format}'", f"a key can be written as {', '.join(KEY_TYPES)}", hint
+            )
+        for name in _NEW_TOPIC:
+            said = self.sink.said.get(name, "1")
+            if not said.isdecimal() or int(said) < 1:
+                hint = f"write `{name} '1'`, for example."
+                yield self.wrong_option(f"{name} '{said}'", f"{name} is a number from 1 on", hint)
+        if self._needs_client and self.topic is None:
+            hint = f"add `topic 'name'` to the OPTIONS of {self.sink.name}."
+            yield self.wrong_option("topic", "it names no topic for all records", hint)
 
     def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
-        """Refuse if no server answers."""
+        """Refuse if no server answers, or the topic is not there; make it if it is to be made."""
+        if self._needs_client and find_spec("confluent_kafka") is None:
+            raise refuse("KAFKA_NOT_INSTALLED", place, package="confluent-kafka")
         silence = Topics(self.sink).silence(place)
         if silence is not None:
             raise WatersmeetError([silence])
+        if any(name in self.sink.said for name in _NEW_TOPIC):
+            self._make_topic(place)
+        elif self.topic is not None:
+            from watersmeet.spark.sinks.records import missing_topic
+
+            missing = missing_topic(self.sink, spark)
+            if missing is not None:
+                raise WatersmeetError([replace(missing, place=place)])
+
+    def _make_topic(self, place: Place | None) -> None:
+        from confluent_kafka import KafkaException
+
+        from watersmeet.spark.sinks.kafka import make_topic
+
+        partitions, replication = (int(self.sink.said.get(name, "1")) for name in _NEW_TOPIC)
+        try:
+            make_topic(self.sink.said, self.topic or "", partitions, replication)
+        except KafkaException as error:
+            hint = "correct the options, or make the topic yourself and leave `partitions` and `replication` out."
+            refusal = self.wrong_option(f"topic '{self.topic}'", f"it cannot be made ({error.args[0].str()})", hint)
+            raise WatersmeetError([replace(refusal, place=place)]) from error
+
+    def writer(self, target: Target) -> Write:
+        """What writes batches."""
+        if self.delivery == "exactly_once":
+            from watersmeet.spark.sinks.kafka import Transactions
+
+            return Transactions(target, self.topic or "").write
+        from watersmeet.spark.sinks.records import record_writer
+
+        return record_writer(target)
 
     @property
     def way_out(self) -> str:

@@ -1,7 +1,8 @@
 """Records with a key and a value, as Kafka delivers and takes them, and the formats of both.
 
-A value is JSON or CSV text. A key is text, a number or bytes as Kafka's own serializers write them. In a table a record
-without a value deletes the row of its key.
+A value is JSON or CSV text, or taken as it is. A key is text, a number or bytes as Kafka's own serializers write them.
+In a table a record without a value deletes the row of its key. Declared columns with the names of `TOLD` are what Kafka
+tells of each record besides.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ KEY_TYPES: Mapping[str, str] = {
     "string": "STRING", "int": "INT", "long": "BIGINT", "double": "DOUBLE", "bytes": "BINARY", JSON: "STRING",
 }  # fmt: skip
 """The formats of a key, each with the type that ``_key`` then has."""
-VALUES = (JSON, "csv")
-"""The formats of a value."""
+RAW = "raw"
+VALUES = (JSON, "csv", RAW)
+"""The formats of a value. ``raw``: the one declared column is the value as it is."""
+TOLD: Mapping[str, str] = {
+    "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",
+}  # fmt: skip
+"""The columns that a source may declare for what is told of each record, and what Spark calls them."""
 
 
 def format_of_key(source: Source) -> str | None:
@@ -46,8 +52,13 @@ class Records(Feed):
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a value that nobody can read."""
+        """Refuse a value that nobody can read, and one that would have to be several columns."""
         yield from wrong_format(self, VALUE_FORMAT, VALUES)
+        inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *TOLD)]
+        if self.source.said[VALUE_FORMAT].lower() == RAW and len(inside) != 1:
+            reason = f"the value as it is goes into one column, and {len(inside)} are declared"
+            hint = "declare one column for the value, for example `value STRING`."
+            yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
 
     def schema(self, format_: SourceFormat) -> None:
         """Records have a form of their own."""

@@ -22,7 +22,7 @@ the table as it is after each batch. ``upsert``: rows are put in, replaced and d
 CHANGES, PATH = "changes", "path"
 """The option of CREATE SINK that says so; and the one that says in which folder."""
 
-OWN = frozenset({CHANGES, "key", "value.format"})
+OWN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"})
 """The options of a sink that are our own, in small letters. All others are Spark's."""
 
 _DATABASE = ("url", "dsn", "host", "port", "dbname")
@@ -73,6 +73,11 @@ class SinkFormat:
         ('id', 'day')
         """
         return tuple(name.strip() for name in self.sink.said.get("key", "").split(",") if name.strip())
+
+    @property
+    def key_format(self) -> str:
+        """How the keys of records are written."""
+        return self.sink.said.get("key.format", "string").lower()
 
     @property
     def place(self) -> str:

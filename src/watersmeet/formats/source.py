@@ -53,8 +53,8 @@ class SourceFormat:
     - ``may_tell_changes``: its columns have names, so that one may be ``_change``, or not
     - ``holds_json``: it is text of JSON objects, read by the columns that are asked for
     - ``may_be_malformed``: its rows are text, which may be none of the declared form
+    - ``has_partitions``: its rows come from partitions, each with marks of its own
     - ``limits``: options after which a batch need not take all that is there
-    - ``package``: which one brings the format, as Maven calls it; ``{version}`` is that of Spark; nothing: not known
     """
 
     source: Source
@@ -64,7 +64,7 @@ class SourceFormat:
     may_tell_changes: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False
     may_be_malformed: ClassVar[bool] = False
-    package: ClassVar[str] = ""
+    has_partitions: ClassVar[bool] = False
     limits: ClassVar[frozenset[str]] = frozenset(
         {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger", "rowsperbatch"}
     )

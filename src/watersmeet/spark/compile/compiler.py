@@ -62,6 +62,7 @@ from watersmeet.spark.exchange.packing import (
     MARKS_COLUMN,
     PACKED_DDL,
     PART,
+    PARTITION,
     SHARD,
     UNMATCHED_SHOWN,
     Late,
@@ -175,7 +176,9 @@ class Compiler:
         if port.dead is not None:
             alive = " AND ".join(p.sql() for p in port.predicates)
             columns.append(_if_kept(f"NOT coalesce({alive}, false)", port.dead, kept))
-        columns += [F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART) if name in frame.columns]
+        columns += [
+            F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION) if name in frame.columns
+        ]
         frame = frame.select(*columns)
         if port.route == "spread":
             # Equal rows go the same way: whether they come or go, and however their columns are ordered.

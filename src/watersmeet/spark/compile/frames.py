@@ -22,13 +22,13 @@ from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.relation import Output
-from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN, PART, UNMATCHED_SHOWN
+from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN, PART, PARTITION, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import Met
 
 KEEP = "#keep"
 APART = (LATE_SHOWN, MALFORMED_SHOWN, *UNMATCHED_SHOWN)
 """The columns in which a result shows what is no row of it."""
-ALONG = (MARKS_COLUMN, LATE_ROW, PART, WEIGHT, OP, *APART)
+ALONG = (MARKS_COLUMN, LATE_ROW, PART, PARTITION, WEIGHT, OP, *APART)
 """What goes through views and laterals as it is."""
 _PLACE = "#place"
 
@@ -72,15 +72,19 @@ def scanned(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> 
     names = [f"{plan.alias}.{column}" for column in plan.columns]
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
+        of_parts = [frames[part.name] for part in plan.parts]
+        has_partitions = any(PARTITION in frame.columns for frame in of_parts)
         parts = [
-            frames[part.name].select(*(F.col(quote(part.fields[i].name)) for i in positions), F.lit(n))
-            for n, part in enumerate(plan.parts)
+            frame.select(
+                *(F.col(quote(part.fields[i].name)) for i in positions), F.lit(n), *_partition(frame, has_partitions)
+            )
+            for n, (part, frame) in enumerate(zip(plan.parts, of_parts, strict=True))
         ]
-        frame = reduce(DataFrame.unionAll, parts).toDF(*names, PART)
+        frame = reduce(DataFrame.unionAll, parts).toDF(*names, PART, *([PARTITION] if has_partitions else []))
     else:
         source = frames[plan.source.name]
         columns = [F.col(quote(c)).alias(name) for c, name in zip(plan.columns, names, strict=True)]
-        frame = source.select(*columns, *_change(plan, source))
+        frame = source.select(*columns, *_change(plan, source), *_partition(source, PARTITION in source.columns))
     nullable = {f.name: f.nullable for f in frame.schema}
     fed = Fed(frame, nullable, feeds=feeds)
     if plan.changes != "upserts":
@@ -89,6 +93,12 @@ def scanned(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> 
     fed = _changed(fed, frame.withColumn(OP, op)) if plan.filters else fed
     # A row that has no key is no row of the table.
     return fed.kept(reduce(lambda a, b: a & b, (F.col(quote(name)).isNotNull() for name in plan.keys)))
+
+
+def _partition(frame: DataFrame, is_wanted: bool) -> Iterable[Column]:
+    """The partition that each row comes from, if that is wanted; NULL where a source has none."""
+    known = F.col(quote(PARTITION)) if PARTITION in frame.columns else F.lit(None).cast("string")
+    return (known.alias(PARTITION),) if is_wanted else ()
 
 
 def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:
@@ -119,14 +129,15 @@ def viewed(plan: ViewPlan, fed: Fed, spark: SparkSession) -> Fed:
 def united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
     """The rows of several frames as one, each with the number of the frame it comes from."""
     keeps = any(KEEP in fed.frame.columns for fed in inputs)
+    has_partitions = any(PARTITION in fed.frame.columns for fed in inputs)
     carried = [name for name in (WEIGHT,) if all(name in fed.frame.columns for fed in inputs)]
     parts: list[DataFrame] = []
     for number, (fed, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
         keep = F.col(KEEP) if KEEP in fed.frame.columns else F.lit(True)
         own = [keep.alias(KEEP)] if keeps else []
         columns = [F.col(quote(name)) for name in (*taken, *carried)]
-        parts.append(fed.frame.select(*columns, *own, F.lit(number)))
-    names = [*plan.columns, *carried, *([KEEP] if keeps else []), PART]
+        parts.append(fed.frame.select(*columns, *own, F.lit(number), *_partition(fed.frame, has_partitions)))
+    names = [*plan.columns, *carried, *([KEEP] if keeps else []), PART, *([PARTITION] if has_partitions else [])]
     frame = reduce(DataFrame.unionAll, parts).toDF(*names)
     nullable = {
         name: any(fed.nullable[taken[place]] for fed, taken in zip(inputs, plan.taken, strict=True))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
 from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
@@ -34,6 +35,8 @@ MARKS_COLUMN, LATE_ROW = "#marks", "#late"
 """In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
 PART = "#part"
 """In the frame of a union: the number of the part a row comes from."""
+PARTITION = "#partition"
+"""In the frame of a source whose partitions have marks of their own: which one a row comes from."""
 SHARD = "#shard"
 """The column that decides about the shard, where no other does; it goes no further."""
 UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
@@ -96,13 +99,22 @@ class Pack:
     def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
         """Fold the marks that a batch brings."""
         for lag in self.lags:
-            times = batch.column(lag.column)
-            latest = pc.max(times if lag.part is None else times.filter(pc.equal(batch.column(PART), lag.part)))
-            if latest.is_valid:
-                marks.fold({lag.mark: mark_of(latest, lag.lag)}, lowest=False)
+            rows = batch if lag.part is None else batch.filter(pc.equal(batch.column(PART), lag.part))
+            marks.fold({name: mark_of(latest, lag.lag) for name, latest in self._latest(lag, rows)}, lowest=False)
         if MARKS_COLUMN in self.names:
             for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
                 marks.fold(json.loads(text), lowest=True)
+
+    def _latest(self, lag: Lag, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.Scalar]]:
+        """The latest time of a column under the name of its mark: one, or one of each partition."""
+        found = [(None, pc.max(rows.column(lag.column)))]
+        if PARTITION in self.names:
+            latest = pa.table([rows.column(PARTITION), rows.column(lag.column)], ["by", "time"]).group_by("by")
+            by, times = latest.aggregate([("time", "max")]).select(["by", "time_max"]).columns
+            found = list(zip(by.to_pylist(), times, strict=True))
+        for name, time in found:
+            if time.is_valid:
+                yield lag.mark if name is None else f"{lag.mark}{OF_PARTITION}{name}", time
 
     def _late(self, batch: pa.RecordBatch) -> Batches:
         """Late rows of a join further up, which pass through this one: any shard will do."""
@@ -117,7 +129,7 @@ class Pack:
         for name in (MARKS_COLUMN, LATE_ROW):
             if name in self.names:
                 kept = pc.and_(kept, batch.column(name).is_null())
-        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART) if name in self.names]
+        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART, PARTITION) if name in self.names]
         batch = batch.drop_columns(ours) if ours else batch
         return batch if pc.all(kept).as_py() else batch.filter(kept)
 

@@ -7,11 +7,20 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
+from watersmeet.formats import source_format
 from watersmeet.formats.delta import CHANGE_TYPE
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.sources.malformed import along
-from watersmeet.spark.sources.records import COMES, GOES, is_deleted, key_of_record, told_of_key
+from watersmeet.spark.sources.records import (
+    COMES,
+    GOES,
+    is_deleted,
+    key_of_record,
+    partition_of,
+    place_of_record,
+    told_of_key,
+)
 
 
 def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
@@ -36,7 +45,9 @@ def told_rows(source: Source, frame: DataFrame) -> DataFrame:
     key = key_of_record(source, frame)
     columns = [*declared_columns(source), *key, *(along(frame) or (told_of_key(source, frame) if key else ()))]
     if source.kind == "stream":
-        return frame.select(*columns)
+        names = {name.lower() for name in frame.columns}
+        is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
+        return frame.select(*columns, *((partition_of(place_of_record(frame)),) if is_kafka else ()))
     if "deletes" in source.said:
         return frame.select(*columns, F.when(is_deleted(source), GOES).otherwise(COMES).alias(CHANGE))
     told = source.field(CHANGE) is None and any(name.lower() == CHANGE for name in frame.columns)

@@ -22,6 +22,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import TRAVELS, Refusal
 from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.malformed import SHOWN, Fate, fate_of
+from watersmeet.formats.records import TOLD as BESIDE
 from watersmeet.observe.progress import MALFORMED as COUNTED
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
@@ -185,7 +186,9 @@ def _missing(source: Source, frame: DataFrame) -> Column:
 
     lacks = [nothing(name, "a primary key") for name in must]
     lacks += [F.when(~goes, nothing(name, "NOT NULL")) for name in further]
-    empty = reduce(lambda a, b: a & b, (F.col(quote(f.name)).isNull() for f in own), F.lit(bool(own)))
+    # What is told of a record besides is there whatever its value is.
+    inside = [f.name for f in own if f.name.lower() not in BESIDE]
+    empty = reduce(lambda a, b: a & b, (F.col(quote(name)).isNull() for name in inside), F.lit(bool(inside)))
     lacks.append(F.when(empty & ~goes, F.lit("it has none of the declared columns")))
     return F.coalesce(*lacks)
 

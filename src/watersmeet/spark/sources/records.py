@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.feed import CHANGE, Feed
-from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, VALUE_FORMAT, wrong_format
+from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, RAW, TOLD, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.exchange.packing import PARTITION
 from watersmeet.spark.sources.malformed import (
     PLACE,
     REASON,
@@ -35,31 +36,55 @@ _MANTISSA = 1 << 52
 def decoded(source: Source, frame: DataFrame) -> DataFrame:
     """The declared columns out of the value of each record, its key as ``_key``, and for a table what it does.
 
+    Columns that stand for what is told of a record, as its offset, come from there.
     Columns of the primary key that the value does not have come from the key: a JSON object, or for a single column
     the key itself.
     """
     key_format = _key_format(source)
-    inside = [f for f in source.fields if f.name.lower() != KEY]
-    ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
+    beside = _told_beside(source, frame)
+    inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
     is_json = source.said[VALUE_FORMAT].lower() == JSON
-    opens = F.from_json if is_json else F.from_csv
-    value = opens(F.col("value").cast("string"), with_unread(ddl), unread_as({}))
+    value = _opened(source, inside, is_json=is_json)
     has_key = any(name.lower() == "key" for name in frame.columns)
     key = F.col("key") if has_key else F.lit(None).cast("binary")
     told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
-    opened = frame.select(value.alias("value"), key.alias("key"), F.col("value").isNull().alias("is_empty"), *told)
+    is_empty = F.col("value").isNull().alias("is_empty")
+    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, *beside.values())
     opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, is_json=is_json))
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
-    columns = [_column(source, f, key_format) for f in inside]
+    columns = [*(_column(source, f, key_format) for f in inside), *beside]
     own = shown.cast(KEY_TYPES[key_format] if field is None else field.type).alias(KEY)
     if source.kind == "stream":
-        return opened.select(*columns, own, *along(opened))
+        return opened.select(*columns, own, *along(opened), partition_of(F.col(quote(PLACE))))
     # Without a primary key nothing tells which row a record without a value would delete.
     known = opened if source.primary_key else opened.where(~F.col("is_empty"))
     change = F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE)
     rows = known.select(*columns, own, change, *along(opened))
     return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
+
+
+def partition_of(place: Column) -> Column:
+    """Which partition a record comes from: each has marks of its own, since none keeps pace with another."""
+    topic, partition = place.getField("topic"), place.getField("partition")
+    return F.concat(topic, F.lit("-"), partition.cast("string")).alias(PARTITION)
+
+
+def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
+    """By their names in small letters, the declared columns for what is told of each record."""
+    known = {name.lower(): name for name in frame.columns}
+    wanted = ((f, known.get(TOLD.get(f.name.lower(), ""))) for f in source.fields)
+    return {f.name.lower(): F.col(quote(name)).cast(f.type).alias(f.name) for f, name in wanted if name is not None}
+
+
+def _opened(source: Source, inside: Sequence[Field], *, is_json: bool) -> Column:
+    """The declared columns out of the value, and its text if it could not be read."""
+    value = F.col("value")
+    if source.said[VALUE_FORMAT].lower() == RAW:
+        return F.struct(value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(UNREAD))
+    ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
+    opens = F.from_json if is_json else F.from_csv
+    return opens(value.cast("string"), with_unread(ddl), unread_as({}))
 
 
 def is_deleted(source: Source) -> Column:
@@ -163,22 +188,40 @@ def _double(bits: Column) -> Column:
     return F.when(bits < 0, -size).otherwise(size)
 
 
-def encoded(frame: DataFrame, key: Sequence[str] = ()) -> DataFrame:
+def encoded(frame: DataFrame, key: Sequence[str] = (), key_format: str = "string") -> DataFrame:
     """Rows as records: the columns ``key``, else ``_key`` if there is one, as the key, and a JSON value.
 
     What stands in ``_key`` is not repeated in the value; other columns are.
     """
     chosen = tuple(key) or tuple(name for name in frame.columns if name.lower() == KEY)
-    return frame.select(key_of(chosen).alias("key"), value_of(frame.columns).alias("value"))
+    return frame.select(key_of(chosen, key_format).alias("key"), value_of(frame.columns).alias("value"))
 
 
-def key_of(names: Sequence[str]) -> Column:
-    """Columns as the key of a record: a single one as its text, several as a JSON object, none as NULL."""
+def key_of(names: Sequence[str], format_: str = "string") -> Column:
+    """Columns as the key of a record: a single one in that format, several as a JSON object, none as NULL."""
     if not names:
         return F.lit(None).cast("string")
-    if len(names) == 1:
-        return F.col(quote(names[0])).cast("string")
+    if len(names) == 1 and format_ != JSON:
+        return encoded_key(F.col(quote(names[0])), format_)
     return _object(names)
+
+
+def encoded_key(value: Column, format_: str) -> Column:
+    """A value as a key, by its format: what `decoded_key` reads."""
+    match format_:
+        case "int":
+            bits = value.cast("int").cast("bigint").bitwiseAND(F.lit(0xFFFFFFFF))
+            return F.unhex(F.lpad(F.hex(bits), 8, "0"))
+        case "long":
+            return F.unhex(F.lpad(F.hex(value.cast("bigint")), 16, "0"))
+        case "double":
+            number = value.cast("double")
+            bits = F.java_method(F.lit("java.lang.Double"), F.lit("doubleToLongBits"), F.coalesce(number, F.lit(0.0)))
+            return F.when(number.isNotNull(), F.unhex(F.lpad(F.hex(bits.cast("bigint")), 16, "0")))
+        case "bytes":
+            return value.cast("binary")
+        case _:
+            return value.cast("string")
 
 
 def value_of(names: Sequence[str]) -> Column:

@@ -1,0 +1,79 @@
+"""The packages that bring formats which are not part of Spark, as Maven calls them, for each version of Spark.
+
+A registry need not have every package of every version: these are known to be there, and to work with one another. All
+that is needed is listed, so that nothing is fetched besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from watersmeet.plan.nodes import Script
+
+JARS = "spark.jars"
+"""What names of settings begin with that say which jars a session has. Only a new one takes them."""
+
+_CLIENT = (
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    "org.apache.kafka:kafka-clients:3.9.1",
+    "org.apache.commons:commons-pool2:2.12.0",
+)
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What brings a format to a version of Spark.
+
+    ``packages``: all that are needed, the first of them the connector itself.
+    """
+
+    packages: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the connector without its version and that of Scala, as its file begins.
+
+        >>> Connector(("org.apache.spark:spark-avro_2.13:4.1.1",)).name
+        'spark-avro'
+        """
+        return self.packages[0].split(":")[1].partition("_")[0]
+
+
+def _kafka(version: str) -> Connector:
+    return Connector((f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}", *_CLIENT))
+
+
+def _avro(version: str) -> Connector:
+    return Connector((f"org.apache.spark:spark-avro_2.13:{version}",))
+
+
+CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
+    "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
+    "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1")},
+}
+"""By format, and by the version of Spark."""
+
+
+def connector_of(format_: str, spark: str) -> Connector | None:
+    """What brings a format to a version of Spark; None: it is part of Spark, or nothing is known of it.
+
+    >>> connector_of("Kafka", "4.3.0").packages[0]
+    'org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0'
+    """
+    return CONNECTORS.get(format_.lower(), {}).get(".".join(spark.split(".")[:2]))
+
+
+def connectors_of(formats: Iterable[str], spark: str, given: Sequence[str] = ()) -> list[Connector]:
+    """What brings those formats to a version of Spark, but for what is ``given``: coordinates, or names of files.
+
+    >>> connectors_of(["json", "kafka"], "4.3.0", ["/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"])
+    []
+    """
+    found = (connector_of(format_, spark) for format_ in dict.fromkeys(name.lower() for name in formats))
+    return [one for one in found if one is not None and not any(one.name in text for text in given)]
+
+
+def formats_in(script: Script) -> list[str]:
+    """The formats of all sources and sinks of a script."""
+    return [one.format for one in (*script.sources, *script.sinks) if one.format is not None]
