@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any, cast
 
 import pytest
 
-from watersmeet.catalog import Source
-from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, source_format
+from watersmeet.catalog import Sink, Source
+from watersmeet.errors import WatersmeetError
+from watersmeet.formats import FEEDS, SINK_FORMATS, SOURCE_FORMATS, sink_format, source_format
 
 STREAM = "CREATE STREAM s (id BIGINT) USING json OPTIONS (path '/in');"
 TABLE = "CREATE TABLE s (id BIGINT, at TIMESTAMP, PRIMARY KEY (id))"
 ALL = "SELECT TABLE * FROM s;"
 FORGETTING = "CREATE SINK o USING csv OPTIONS (path 'o', retention '7d');"
 REMOTE = "CREATE SINK o USING csv OPTIONS (path 's3://b', changes 'snapshot');"
+RAW = "USING kafka OPTIONS (value.format 'raw')"
+TOPIC = "CREATE SINK o USING kafka OPTIONS (topic 't', {} '{}'); INSERT INTO o SELECT STREAM * FROM s;"
 
 
 def test_every_name_is_that_of_one_format() -> None:
@@ -44,7 +48,18 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             f"{STREAM} {FORGETTING} INSERT INTO o SELECT STREAM * FROM s;",
             "there is no log of its files that could forget them",
         ),
-        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json or csv"),
+        (
+            f"CREATE STREAM s (n INT, v INT, _offset INT) {RAW}; SELECT STREAM n FROM s;",
+            "the value as it is goes into one column, and 2 are declared",
+        ),
+        (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
+        (f"{STREAM} {TOPIC.format('partitions', '0')}", "partitions is a number from 1 on"),
+        (f"{STREAM} {TOPIC.format('replication', 'x')}", "replication is a number from 1 on"),
+        (
+            f"{STREAM} {TOPIC.format('delivery', 'exactly_once')}".replace("topic 't', ", ""),
+            "it names no topic for all records",
+        ),
+        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json, csv or raw"),
         (
             f"{TABLE} OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
             "a time counts millis, micros or nanos",
@@ -55,3 +70,11 @@ def test_options_that_no_spark_is_needed_to_refuse(refused, script, reason):
     [refusal] = refused(script)
     assert (refusal.condition, refusal.parameters["reason"]) == ("WRONG_OPTION", reason)
     assert refusal.place is not None
+
+
+def test_what_needs_a_client_of_kafka_says_so_before_anything_else(monkeypatch):
+    monkeypatch.setattr("watersmeet.formats.kafka.find_spec", lambda name: None)
+    for option in ({"delivery": "exactly_once"}, {"partitions": "3"}):
+        sink = Sink("o", "kafka", {"topic": "t", "kafka.bootstrap.servers": "127.0.0.1:1", **option})
+        with pytest.raises(WatersmeetError, match="KAFKA_NOT_INSTALLED"):
+            sink_format(sink).check_target(cast("Any", None), None, cast("Any", None))

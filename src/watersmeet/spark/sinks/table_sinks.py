@@ -99,8 +99,6 @@ def batch_writer(target: Target) -> Write:
     def write(batch: DataFrame, number: int) -> None:
         if target.changes is None:
             add(encoded_rows(target, batch), number)
-        elif target.changes == "upsert":
-            add(upserted(batch, target.key, target.sink.name), number)
         else:
             _write_log(target, batch, number, add)
 
@@ -109,7 +107,8 @@ def batch_writer(target: Target) -> Write:
 
 def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
     """Rows as the sink takes them."""
-    return encoded(rows, target.key) if target.format.is_encoded(target.changes) else rows
+    is_encoded = target.format.is_encoded(target.changes)
+    return encoded(rows, target.key, target.format.key_format) if is_encoded else rows
 
 
 def logged(batch: DataFrame) -> DataFrame:
@@ -117,12 +116,12 @@ def logged(batch: DataFrame) -> DataFrame:
     return changes_shown(consolidated(batch))
 
 
-def upserted(batch: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
+def upserted(batch: DataFrame, key: tuple[str, ...], name: str, key_format: str = "string") -> DataFrame:
     """The changes of a batch as records: the row that a key has now, or no value for one that has none any more."""
     rows = consolidated(batch)
     weight = F.col(quote(WEIGHT))
     text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(key), "target": name}).travelling()
-    kept = rows.select(key_of(key).alias("key"), value_of(columns_of(rows)).alias("row"), weight.alias("n"))
+    kept = rows.select(key_of(key, key_format).alias("key"), value_of(columns_of(rows)).alias("row"), weight.alias("n"))
     comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
     latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)
     by_key = kept.groupBy("key").agg(F.sum(comes).alias("n"), latest.alias("row"))

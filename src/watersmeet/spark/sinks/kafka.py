@@ -1,0 +1,170 @@
+"""Kafka as a sink: at least once by Spark's own writer, or exactly once, a batch in one transaction.
+
+The transaction that brings the records of a batch also commits its number, as an offset of a group of the query. A
+batch that is repeated after a failure is found there and not written again; who reads with ``read_committed`` never
+sees a part of one. Records come one partition at a time: never are all of them in memory here.
+
+Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.errors import refuse
+from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.records import records_of
+from watersmeet.spark.sinks.table_sinks import Target, run_of
+
+SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
+"""How long Kafka has for an answer, and how long a transaction may take."""
+_MARKED = 0
+"""The partition for which the number of the batch is committed: every topic has it."""
+_LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
+
+
+def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    r"""The options ``kafka.*`` as librdkafka takes them, which names a user and a password apart.
+
+    >>> jaas = 'org.example.Module required username="me" password="a\\"b";'
+    >>> client_settings({"topic": "t", "kafka.bootstrap.servers": "h:1", "kafka.sasl.jaas.config": jaas})
+    {'bootstrap.servers': 'h:1', 'log_level': '0', 'sasl.username': 'me', 'sasl.password': 'a"b'}
+    """
+    told = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    # What goes wrong for good is raised, and the rest is tried again.
+    told.setdefault("log_level", "0")
+    login = told.pop("sasl.jaas.config", "")
+    for name, quoted, plain in _LOGIN.findall(login):
+        told[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", quoted) or plain
+    return told
+
+
+def make_topic(options: Mapping[str, str], topic: str, partitions: int, replication: int) -> None:
+    """Create a topic, unless it is there."""
+    admin = AdminClient(client_settings(options))
+    if topic in admin.list_topics(timeout=SECONDS).topics:
+        return
+    for made in admin.create_topics([NewTopic(topic, partitions, replication)]).values():
+        try:
+            made.result(SECONDS)
+        except KafkaException as error:
+            # Two queries may come here at once.
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                raise
+
+
+@dataclass
+class Transactions:
+    """What writes the batches of a query to a topic, each in a transaction.
+
+    Whoever writes for the same checkpoint has the same name in Kafka, and the latest one alone may write.
+    """
+
+    target: Target
+    topic: str
+    _producer: Producer | None = field(default=None, init=False)
+    _written: int = field(default=-1, init=False)
+
+    def write(self, batch: DataFrame, number: int) -> None:
+        """Write a batch, unless it is known to be written."""
+        try:
+            producer = self._producer or self._started()
+            if number <= self._written:
+                go_over(batch)
+                return
+            self._send(producer, batch, number)
+        except KafkaException as error:
+            self._give_up()
+            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _started(self) -> Producer:
+        """A producer that has ended what was left open under its name, and what it finds to be written."""
+        producer = Producer({
+            "compression.type": "lz4", "linger.ms": "20",
+            "transaction.timeout.ms": str(round(TRANSACTION_SECONDS * 1000)), **self._settings,
+            "partitioner": "murmur2_random", "transactional.id": self._name,
+        })  # fmt: skip
+        producer.init_transactions(SECONDS)
+        (found,) = self._reader().committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
+        if found.error is not None:
+            raise KafkaException(found.error)
+        self._producer, self._written = producer, max(found.offset, 0) - 1
+        return producer
+
+    def _send(self, producer: Producer, batch: DataFrame, number: int) -> None:
+        rows = _as_sent(records_of(self.target, batch, number)).persist()
+        try:
+            # A transaction must end in time: it begins when all there is to compute is done.
+            rows.count()
+            producer.begin_transaction()
+            for row in rows.toLocalIterator():
+                _produce(producer, self.topic, row)
+            mark = TopicPartition(self.topic, _MARKED, number + 1)
+            producer.send_offsets_to_transaction([mark], self._reader().consumer_group_metadata(), SECONDS)
+            producer.commit_transaction(TRANSACTION_SECONDS)
+        finally:
+            rows.unpersist()
+        self._written = number
+
+    def _give_up(self) -> None:
+        """Forget the producer; what it left open ends now, or when the next one starts."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaException):
+                producer.abort_transaction(SECONDS)
+
+    @property
+    def _settings(self) -> dict[str, str]:
+        return client_settings(self.target.plain.said)
+
+    @property
+    def _name(self) -> str:
+        query = re.sub(r"[^\w.-]+", "-", self.target.query)
+        return f"watersmeet-{query}-{run_of(self.target.checkpoint)}"
+
+    def _reader(self) -> Consumer:
+        return Consumer({**_of_reader(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
+
+
+def _of_reader(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that say how Kafka is reached, without those that only who writes has."""
+    reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
+    return {name: value for name, value in settings.items() if reaches.match(name)}
+
+
+def _as_sent(records: DataFrame) -> DataFrame:
+    """Records with key and value as bytes, and what else Spark's own writer takes."""
+    named = {name.lower(): name for name in records.columns}
+    columns = [F.col(named[name]).cast("binary").alias(name) for name in ("key", "value") if name in named]
+    more = [F.col(named[name]).alias(name) for name in ("headers", "partition") if name in named]
+    return records.select(*columns, *more)
+
+
+def _produce(producer: Producer, topic: str, row: Any) -> None:
+    told = row.asDict()
+    more: dict[str, Any] = {} if told.get("partition") is None else {"partition": told["partition"]}
+    if told.get("headers"):
+        more["headers"] = [(key, value) for key, value in told["headers"]]
+    while True:
+        try:
+            return producer.produce(topic, told.get("value"), told.get("key"), **more)
+        except BufferError:
+            # As much is on its way as may be.
+            producer.poll(0.5)
+
+
+def _reason(error: KafkaException) -> str:
+    told: Any = error.args[0] if error.args else error
+    return str(told.str() if hasattr(told, "str") else told).rstrip(".")

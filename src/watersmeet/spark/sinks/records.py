@@ -1,0 +1,64 @@
+"""A batch as records of Kafka, and what tells a record of a batch from any other."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession, is_remote
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Sink
+from watersmeet.errors import Refusal
+from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.refusals import unreached
+from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
+from watersmeet.spark.sinks.table_sinks import Target, encoded_rows, logged, upserted
+
+HEADERS = BATCH_HEADER, POSITION_HEADER = "watersmeet.batch", "watersmeet.position"
+"""The headers that say in which batch a record was written, and as which of its rows."""
+
+
+def records_of(target: Target, batch: DataFrame, number: int) -> DataFrame:
+    """The records that a batch is."""
+    if target.changes == "upsert":
+        return upserted(batch, target.key, target.sink.name, target.format.key_format)
+    if target.changes == "log":
+        return encoded_rows(target, logged(batch).withColumn(BATCH, F.lit(number).cast("bigint")))
+    return encoded_rows(target, batch)
+
+
+def record_writer(target: Target) -> Write:
+    """What writes batches by Spark's own writer. A batch that is repeated comes again, with the same number."""
+
+    def write(batch: DataFrame, number: int) -> None:
+        write_rows(with_headers(records_of(target, batch, number), number), target.plain, number)
+
+    return write
+
+
+def with_headers(records: DataFrame, number: int) -> DataFrame:
+    """Records with their batch and position in headers, after those that they have."""
+    own = F.array(_header(BATCH_HEADER, F.lit(number)), _header(POSITION_HEADER, F.monotonically_increasing_id()))
+    given = [name for name in records.columns if name.lower() == "headers"]
+    headers = F.concat(F.coalesce(F.col(given[0]), F.array()), own) if given else own
+    return records.drop(*given).withColumn("headers", headers)
+
+
+def missing_topic(sink: Sink, spark: SparkSession) -> Refusal | None:
+    """The refusal of a topic that is not there, for which Spark's writer would wait for minutes.
+
+    It is looked at as if it were to be read, which tells at once; nothing is read.
+    """
+    if is_remote():
+        return None
+    options = {name: value for name, value in sink.options.items() if name.lower().startswith("kafka.")}
+    try:
+        with unlogged():
+            topic = spark.read.format("kafka").options(**options, subscribe=str(sink.said.get("topic"))).load()
+            topic.rdd.getNumPartitions()
+    except Exception as error:  # of Java, in whatever form it comes
+        found = unreached(str(error), [sink])
+        return None if found is None else found.refusals[0]
+    return None
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
