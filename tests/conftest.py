@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,16 @@ QUICK = {
 }
 
 
+def _with_kafka(conf: dict[str, str]) -> dict[str, str]:
+    """Settings with the jars of Kafka's connector; without them where they cannot be had."""
+    from watersmeet.errors import WatersmeetError
+    from watersmeet.spark.session.connectors import with_connectors
+
+    with suppress(WatersmeetError):
+        return with_connectors(["kafka"], conf, os.environ)
+    return conf
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """A local session as Watersmeet makes it, with few partitions."""
@@ -33,7 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
     assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    found = session("local[2]", conf=QUICK, log=log)
+    found = session("local[2]", conf=_with_kafka(QUICK), log=log)
     keep_checkpoints_here(found)
     yield found
     found.stop()

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from faults.__main__ import KILLS, disturb, main, table
 from faults.scenarios import SCENARIOS
+from faults.servers import Servers
 
 
 def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +27,7 @@ def test_a_query_that_is_killed_has_the_rows_of_one_that_is_not_and_of_the_join(
     [scenario] = [one for one in SCENARIOS if one.name == "interval into files"]
     place = tmp_path / "place"
     options = Namespace(kinds=KILLS, kills=len(KILLS), files=8, seed=3, hindrances=False)
-    outcome = disturb(scenario, place, None, options)
+    outcome = disturb(scenario, place, Servers(None, None), options)
     assert outcome.is_right, table([outcome])
     assert sum(outcome.done.values()) == len(KILLS)
     assert outcome.starts >= 3

@@ -20,7 +20,7 @@ PUBLIC = {
     "pyspark.sql.streaming.stateful_processor",
 }  # fmt: skip
 """The modules of PySpark that its documentation names."""
-DOCUMENTED = re.compile(r"org\.apache\.spark[\w.]*\.RocksDBStateStoreProvider|org\.apache\.spark:")
+DOCUMENTED = re.compile(r"org\.apache\.spark[\w.]*\.RocksDBStateStoreProvider|org\.apache\.\w+:")
 PRIVATE = re.compile(r"\bpyspark\.\w+|\borg\.apache\.|\bspark\.(jobGroup|watermarkDelayMs)|^_j\w+$")
 
 

@@ -13,17 +13,17 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
-    from watersmeet.api import asof_join, explain, join, sql, substrait, sync_join, window_join
+    from watersmeet.api import asof_join, explain, jars, join, sql, substrait, sync_join, window_join
 
 __all__ = [
-    "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "join", "sql", "substrait", "sync_join",
-    "window_join",
+    "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "jars", "join", "sql", "substrait",
+    "sync_join", "window_join",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """The calls that need more than errors are imported when first used, so that ``import watersmeet`` stays quick."""
-    if name in {"asof_join", "explain", "join", "sql", "substrait", "sync_join", "window_join"}:
+    if name in {"asof_join", "explain", "jars", "join", "sql", "substrait", "sync_join", "window_join"}:
         from watersmeet import api
 
         return getattr(api, name)

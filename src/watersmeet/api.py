@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,6 +28,7 @@ from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
 from watersmeet.explanation.physical import render
 from watersmeet.families import OPERATORS
+from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical import LateRows, Limits, plan_query
@@ -226,7 +228,7 @@ def sql(
     script = with_columns(read_script(text, given=frames))
     _check_one_query(script)
     check_choice("malformed", malformed, ("fail", "drop"))
-    spark = spark or (next(iter(frames.values())).sparkSession if frames else session())
+    spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
     extra = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
     check_references(script)
     opened = script.resolved()
@@ -234,6 +236,18 @@ def sql(
     sources = {name: readable(frame) for name, frame in looked.items()}
     files = find_files(spark, opened, frames)
     return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
+
+
+def jars(*formats: str) -> str:
+    """The files that bring formats to Spark, as ``spark.jars`` takes them; fetched once.
+
+    Example::
+
+        SparkSession.builder.config("spark.jars", ws.jars("kafka")).getOrCreate()
+    """
+    from watersmeet.spark.session.connectors import connector_jars
+
+    return ",".join(map(str, connector_jars(formats, {}, os.environ)))
 
 
 def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: DataFrame) -> DataFrame:

@@ -1,11 +1,17 @@
-"""What only some tests on Spark need: a Postgres."""
+"""What only some tests on Spark need: a Postgres, a Kafka broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from faults.postgres import postgres as started
+from pyspark.sql import SparkSession
+
+from watersmeet.demo.broker import Broker
+from watersmeet.demo.broker import broker as started_broker
+from watersmeet.errors import WatersmeetError
 
 
 @pytest.fixture(scope="session")
@@ -13,3 +19,23 @@ def postgres() -> Iterator[str]:
     """The address of an empty database on a Unix socket, as libpq takes it."""
     with started() as server:
         yield server.get_uri()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """A Kafka broker; without its jars, or what speaks to it, the tests that need one do not run and say why."""
+    pytest.importorskip("confluent_kafka", reason="confluent-kafka is not installed")
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(started_broker())
+        except WatersmeetError as error:
+            pytest.skip(f"there is no broker: {error.refusals[0].message}")
+        yield made
+
+
+@pytest.fixture
+def kafka(spark: SparkSession, broker: Broker) -> str:
+    """The address of a broker that the session can read from."""
+    if "spark-sql-kafka" not in spark.conf.get("spark.jars", ""):
+        pytest.skip("the connector of Kafka could not be fetched")
+    return broker.address

@@ -17,7 +17,7 @@ import watersmeet as ws
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal, WatersmeetError, travelled
 from watersmeet.queries import read_script
-from watersmeet.spark.refusals import unreached
+from watersmeet.spark.refusals import unreached, unread
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
 
@@ -196,14 +196,14 @@ def script(folder: Path, left: str, sink: str = PARQUET, query: str = QUERY) -> 
 WRONG_SCRIPTS = {
     "a path that is not there": ("json OPTIONS (path '{folder}/none')", None, "PATH_NOT_FOUND", 1),
     "a format that is not there": ("jsno OPTIONS (path '{folder}/in')", None, "UNKNOWN_FORMAT", 1),
-    "a format of another package": ("kafka OPTIONS (subscribe 'a')", None, "MISSING_CONNECTOR", 1),
+    "a format of another package": ("avro OPTIONS (path '{folder}/in')", None, "MISSING_CONNECTOR", 1),
     "no path at all": ("json", None, "WRONG_OPTION", 1),
     "a wrong option": ("rate OPTIONS (rowsPerSecond 'many')", None, "WRONG_OPTION", 1),
     "columns that the source has not": ("rate", None, "WRONG_OPTION", 1),
     "an encoding that is not there": ("text OPTIONS (path '{folder}/in', value.format 'xml')", None, "WRONG_OPTION", 1),
     "no rows": ("", None, "MISSING_FRAME", 1),
     "a sink format that is not there": ("json OPTIONS (path '{folder}/in')", "praquet", "UNKNOWN_FORMAT", 3),
-    "a sink format of another package": ("json OPTIONS (path '{folder}/in')", "kafka", "MISSING_CONNECTOR", 3),
+    "a sink format of another package": ("json OPTIONS (path '{folder}/in')", "avro", "MISSING_CONNECTOR", 3),
     "a sink without a path": ("json OPTIONS (path '{folder}/in')", "parquet", "WRONG_OPTION", 3),
 }
 
@@ -256,11 +256,10 @@ def test_what_is_not_for_its_options_is_not_called_so(spark: SparkSession, tmp_p
     assert "`out`" in found.message and "already active" in found.message
 
 
-def test_the_package_of_a_format_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    text = script(tmp_path, "kafka OPTIONS (subscribe 'a')")
-    hints = [found.hint for found in refused(lambda: run(spark, text, tmp_path))]
-    assert hints and "--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0`" in hints[0]
+def test_the_packages_of_a_format_are_named() -> None:
+    (found,) = unread(Source("a", (), format="Kafka"), None, Exception("[DATA_SOURCE_NOT_FOUND]")).refusals
+    assert found.condition == "MISSING_CONNECTOR"
+    assert '`.config("spark.jars", ws.jars("kafka"))`: org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0, ' in found.hint
 
 
 KAFKA = "org.apache.kafka.common.errors."

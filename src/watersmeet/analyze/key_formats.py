@@ -90,7 +90,8 @@ def _check_store(draft: Draft, store: Store | None) -> Iterator[Refusal]:
     if store.key not in KEY_TYPES:
         hint = f"write {listed(KEY_TYPES, 'or')}, for example `STORE KEY AS string`."
     elif store.key in _NUMBERS and format_ is not None:
-        what, hint = f"{what} into {format_.title}", "write `STORE KEY AS string`: keys are written as text."
+        what = f"{what} into {format_.title}"
+        hint = f"leave it out, and add `key.format '{store.key}'` to the OPTIONS of {format_.sink.name}."
     elif format_ is not None and not format_.is_encoded(cast("Changes | None", format_.changes)):
         what = f"{what} into {format_.title}, where rows have their own columns `key` and `value`,"
         hint = f"add `value.format 'json'` to the OPTIONS of {format_.sink.name}, or show the key AS `key`."

@@ -62,6 +62,7 @@ ConfOption = Annotated[
 PackagesOption = Annotated[
     str | None, typer.Option("--packages", help="Maven coordinates, with commas between.", metavar="LIST")
 ]
+JarsOption = Annotated[str | None, typer.Option("--jars", help="Jars for Spark, with commas between.", metavar="LIST")]
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -197,6 +198,7 @@ def run(
     remote: RemoteOption = None,
     conf: ConfOption = None,
     packages: PackagesOption = None,
+    jars: JarsOption = None,
     metrics_port: Annotated[
         int | None,
         typer.Option("--metrics-port", help="Serve /metrics to Prometheus.", metavar="PORT", min=0, max=65535),
@@ -227,7 +229,7 @@ def run(
       watersmeet run shop --once --conf spark.driver.memory=4g
       watersmeet run shop --metrics-port 9464
       watersmeet run shop --restart on-failure --restart-limit 10
-      watersmeet run query.sql --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0
+      watersmeet run query.sql --packages org.postgresql:postgresql:42.7.4
 
     \b
     Exit codes:
@@ -244,7 +246,7 @@ def run(
             raise typer.BadParameter("--once and --end exclude each other")
         from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
 
-        cluster = Cluster.of(master, remote, conf or [], packages)
+        cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
         then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast)
         run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint, then)
@@ -292,6 +294,9 @@ def demo(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the demo's project is written.")] = Path(
         "watersmeet-demo"
     ),
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Through topics of a Kafka broker that is started for it.")
+    ] = False,
     master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
@@ -303,10 +308,12 @@ def demo(
     Example:
       watersmeet demo
       watersmeet explain watersmeet-demo
+      watersmeet demo --kafka demo-kafka
     """
     with reported(context):
-        from watersmeet.cli.demo import run_demo
+        from watersmeet.cli.demo import run_demo, run_kafka_demo
         from watersmeet.cli.run import Cluster
         from watersmeet.demo.streams import make_streams
 
-        run_demo(folder, Cluster.of(master, None, conf or [], None), make_streams())
+        run = run_kafka_demo if kafka else run_demo
+        run(folder, Cluster.of(master, None, conf or []), make_streams())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +33,8 @@ if TYPE_CHECKING:
 
 SQL = "sql/delivered.sql"
 OUTPUT = "output/delivered"
+BROKER = "DEMO_BROKER"
+"""The variable by which the project of the demo over Kafka knows its broker."""
 SECONDS = 10.0
 """How long the files keep arriving."""
 
@@ -49,21 +55,31 @@ class Found:
     late: int
 
 
+@dataclass(frozen=True)
+class Way:
+    """How the streams of the demo travel.
+
+    ``project``: the folder with its project. ``arriving``: lets them arrive while it is entered, over so many seconds.
+    ``rows``: those that came out. ``where``: what a sentence calls the place.
+    """
+
+    project: str
+    where: str
+    arriving: Callable[[Streams, float], AbstractContextManager[object]]
+    rows: Callable[[SparkSession], DataFrame]
+
+
 def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = SECONDS) -> None:
     """Write the demo's project, run it while its data arrives, and compare; exits with 1 if the truth is another."""
     console = Console(soft_wrap=True)
-    prepare_folder(folder)
-    console.print(
-        f"Two streams arrive in {folder / 'data'}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
-        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours.\n"
-        "Starting Spark ..."
+    data, output = folder / "data", str((folder / OUTPUT).absolute())
+    way = Way(
+        "folder",
+        str(data),
+        lambda streams, seconds: Writer(streams, data, seconds),
+        lambda spark: spark.read.parquet(output),
     )
-    try:
-        found = _run(folder, cluster, streams, seconds, console)
-    except KeyboardInterrupt:
-        console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
-        raise
-    is_right = show_result(found, streams.truth, console)
+    is_right = _shown(folder, cluster, streams, seconds, way, console)
     console.print(f"\nThe output lies in {folder / OUTPUT} (Parquet). Next:")
     console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
     console.print(
@@ -73,10 +89,51 @@ def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = 
     raise typer.Exit(0 if is_right else 1)
 
 
-def prepare_folder(folder: Path) -> None:
+def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = SECONDS) -> None:
+    """The same over topics of a Kafka broker that is started for it and ends with it."""
+    if find_spec("confluent_kafka") is None:
+        raise refuse("KAFKA_NOT_INSTALLED", package="confluent-kafka")
+    from watersmeet.demo.broker import broker
+    from watersmeet.demo.topics import Sender, delivered
+
+    console = Console(soft_wrap=True)
+    console.print("Starting a Kafka broker; its jars are fetched when it is started for the first time ...")
+    with broker() as started:
+        address = started.address
+        os.environ[BROKER] = address
+        way = Way(
+            "kafka",
+            f"topics of the broker at {address}",
+            lambda streams, seconds: Sender(streams, address, seconds),
+            lambda spark: delivered(spark, address),
+        )
+        is_right = _shown(folder, cluster, streams, seconds, way, console)
+    console.print("\nThe broker has ended, and its topics with it. Next:")
+    console.print(f"  watersmeet explain {folder}      why the state of this join stays bounded")
+    console.print(f"  {BROKER}=host:port watersmeet run {folder}      the same query over topics of yours")
+    raise typer.Exit(0 if is_right else 1)
+
+
+def _shown(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: Way, console: Console) -> bool:
+    """Run the demo and show what came out; whether it is what must come out."""
+    prepare_folder(folder, way.project)
+    console.print(
+        f"Two streams arrive in {way.where}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
+        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours.\n"
+        "Starting Spark ..."
+    )
+    try:
+        found = _run(folder, cluster, streams, seconds, way, console)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. `watersmeet run {folder}` continues with what has arrived.")
+        raise
+    return show_result(found, streams.truth, console)
+
+
+def prepare_folder(folder: Path, project: str = "folder") -> None:
     """Make the demo's project anew; a folder with anything else in it, or an edited query, is left alone."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        written = files("watersmeet.demo").joinpath("folder", SQL).read_text("utf-8")
+        written = files("watersmeet.demo").joinpath(project, SQL).read_text("utf-8")
         if not (folder / SQL).is_file():
             hint = "name a new folder: `watersmeet demo DIR`."
             raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is not a folder of the demo", hint=hint)
@@ -85,14 +142,15 @@ def prepare_folder(folder: Path) -> None:
             raise refuse("FOLDER_NOT_EMPTY", path=folder / SQL, what="was edited", hint=hint)
         for name in ("data", "storage", "output"):
             shutil.rmtree(folder / name, ignore_errors=True)
-    copy_folder("watersmeet.demo", "folder", folder)
-    prepare_folders(folder / "data")
+    copy_folder("watersmeet.demo", project, folder)
+    if project == "folder":
+        prepare_folders(folder / "data")
 
 
-def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, console: Console) -> Found:
+def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: Way, console: Console) -> Found:
     opened = open_script(folder, "absolute")
     storage = storage_folder(opened.project)
-    spark = replace(cluster, conf={**SHORT_RUN, **cluster.conf}).session(opened.project, storage)
+    spark = replace(cluster, conf={**SHORT_RUN, **cluster.conf}).session(opened.project, storage, opened.script)
     expected = streams.truth.orders + streams.truth.deliveries
 
     class UntilAllRead(Board):
@@ -103,7 +161,7 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, conso
             if self.rows_in >= expected and is_following:
                 raise _AllRead
 
-    with interruptible(), UntilAllRead(Format.text, console) as board, Writer(streams, folder / "data", seconds):
+    with interruptible(), UntilAllRead(Format.text, console) as board, way.arriving(streams, seconds):
         is_following = True
         try:
             run_opened(opened, spark, storage, "continuous", board)
@@ -111,11 +169,10 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, conso
             is_following = False
         # Continues from the checkpoint and declares the input finished, which closes every lifetime.
         run_opened(opened, spark, storage, "end", board)
-    return _found(spark, folder, board.late)
+    return _found(way.rows(spark), board.late)
 
 
-def _found(spark: SparkSession, folder: Path, late: int) -> Found:
-    rows: DataFrame = spark.read.parquet(str((folder / OUTPUT).absolute()))
+def _found(rows: DataFrame, late: int) -> Found:
     pairs = Counter((row.order_id, row.delivery_id) for row in rows.select("order_id", "delivery_id").toLocalIterator())
     samples = (
         *rows.where("delivery_id IS NOT NULL").orderBy("order_id").take(5),

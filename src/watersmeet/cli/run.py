@@ -19,6 +19,7 @@ from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.progress import Board
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
 from watersmeet.project import Project, absolute_path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from watersmeet.observe.progress import Progress
+    from watersmeet.plan.nodes import Script
 
 Trigger = Literal["continuous", "available_now", "end"]
 """``continuous``: until stopped. ``available_now``: what is there. ``end``: that, and the input counts as finished."""
@@ -46,7 +48,14 @@ class Cluster:
     packages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, master: str | None, remote: str | None, conf: Sequence[str], packages: str | None) -> Cluster:
+    def of(
+        cls,
+        master: str | None,
+        remote: str | None,
+        conf: Sequence[str],
+        packages: str | None = None,
+        jars: str | None = None,
+    ) -> Cluster:
         """The cluster that options name; a setting that is not ``NAME=VALUE`` is a wrong option."""
         if master and remote:
             raise typer.BadParameter("--master and --remote exclude each other")
@@ -54,17 +63,25 @@ class Cluster:
             if "=" not in setting:
                 raise typer.BadParameter(f"--conf {setting}: write NAME=VALUE")
         pairs = dict(setting.split("=", 1) for setting in conf)
+        if jars:
+            pairs[JARS] = ",".join(absolute_path(jar, Path()) for jar in jars.split(",") if jar)
         return cls(master, remote, pairs, tuple(filter(None, (packages or "").split(","))))
 
-    def session(self, project: Project, storage: Path) -> SparkSession:
-        """A session with the settings of the project and, before them, those of the command line."""
+    def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
+        """A session with the settings of the project and, before them, those of the script and of the command line.
+
+        Of a script those count that only a new session takes: which jars it has.
+        """
         from watersmeet.spark.private.jvm import quiet
         from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.session import session
 
         quiet()
-        conf = resolved({**project.rooted_settings, **self.conf})
-        spark = session(self.master, self.remote, conf, self.packages, log=storage / "spark.log")
+        own = {one.name: one.value for one in script.settings if one.name.startswith(JARS)}
+        conf = resolved({**project.rooted_settings, **own, **self.conf})
+        spark = session(
+            self.master, self.remote, conf, self.packages, log=storage / "spark.log", formats=formats_in(script)
+        )
         keep_checkpoints_here(spark)
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)
@@ -121,7 +138,7 @@ def run_project(
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
         with interruptible(), endpoint.serving(metrics):
-            spark = cluster.session(opened.project, storage)
+            spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible(), board:
                 run_opened(opened, spark, storage, trigger, board, metrics, then)

@@ -10,8 +10,9 @@ from pyspark.errors import PySparkException
 
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
-from watersmeet.formats import known_formats, source_format
+from watersmeet.formats import known_formats
 from watersmeet.formats.broker import Topics
+from watersmeet.formats.connectors import CONNECTORS, connector_of
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.jvm import death_of, root_cause
 
@@ -90,9 +91,14 @@ _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
 def _unknown_format(format_: str, place: Place | None) -> WatersmeetError:
     """The refusal of a format that Spark does not know: one of a package, or a mistyped one."""
-    if format_.lower() not in known_formats():
+    if format_.lower() not in {*known_formats(), *CONNECTORS}:
         hint = f"{did_you_mean(format_, known_formats())} A format of a package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
-    package = source_format(Source("", (), format=format_)).package.format(version=spark_version())
-    hint = f"add `--packages {package or 'group:name:version'}`; in Python, set `spark.jars.packages` for the session."
+    known = connector_of(format_, spark_version())
+    hint = (
+        f"none is known for Spark {spark_version()}; add one with `--packages group:name:version`."
+        if known is None
+        else "let `watersmeet run` start Spark, or start your own session with "
+        f'`.config("spark.jars", ws.jars("{format_.lower()}"))`: {", ".join(known.packages)}.'
+    )
     return refuse("MISSING_CONNECTOR", place, format=format_, hint=hint)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, TravellingError, WatersmeetError, refuse, travelled
+from watersmeet.formats.connectors import JARS
 from watersmeet.formats.kept_columns import keep_columns
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress
@@ -152,7 +153,7 @@ def _make_ready(prepared: Prepared) -> None:
 def _set(script: Script, spark: SparkSession) -> None:
     """Set what the script sets of Spark."""
     for setting in script.settings:
-        if not setting.name.startswith("spark."):
+        if not setting.name.startswith("spark.") or _has_jars(spark, setting.name):
             continue
         for reason in missing(setting.value):
             raise refuse(
@@ -166,6 +167,11 @@ def _set(script: Script, spark: SparkSession) -> None:
             raise refuse(
                 "WRONG_ARGUMENT", place, argument=setting.name, value=setting.value, reason=first_line(error), hint=hint
             ) from error
+
+
+def _has_jars(spark: SparkSession, name: str) -> bool:
+    """Whether a setting is one of jars, which the session was given when it started."""
+    return name.startswith(JARS) and bool(spark.conf.get(name, None))
 
 
 def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from watersmeet.spark.private.local_files import FILES
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
 from watersmeet.spark.session.archive import archive_options
+from watersmeet.spark.session.connectors import with_connectors
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.session.java import prepare_java
 
@@ -65,10 +66,12 @@ def session(
     conf: Mapping[str, str] | None = None,
     packages: Sequence[str] = (),
     log: Path | None = None,
+    formats: Iterable[str] = (),
 ) -> SparkSession:
     """The active session, else a new one on ``remote`` (Spark Connect) or ``master`` (default: all cores here).
 
     ``conf`` goes before our settings. With ``log``, what the JVM writes to its standard error goes to that file.
+    ``formats``: those that it is to know; what brings them is fetched.
     """
     if find_spec("pyspark") is None:
         raise refuse("SPARK_NOT_INSTALLED", package="pyspark")
@@ -82,6 +85,7 @@ def session(
         given["spark.jars.packages"] = ",".join(packages)
     if remote is not None:
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
+    given = with_connectors(formats, given, os.environ)
     chosen = retrying(master or given.get("spark.master", "local[*]"), given.get("spark.task.maxFailures", TRIES))
     folders = _prepare_environment(chosen, given, log)
     archive = archive_options(Path(os.environ["JAVA_HOME"]), os.environ)

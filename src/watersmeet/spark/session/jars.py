@@ -1,0 +1,84 @@
+"""Jars by their coordinates: fetched once, by Maven if that is installed, else by Ivy, and kept in the user's cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from watersmeet.errors import refuse
+from watersmeet.spark.private.ivy import SECONDS, ivy_fetch
+from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.shims import cache_folder
+
+
+def fetched(
+    packages: Sequence[str], environ: Mapping[str, str], conf: Mapping[str, str] | None = None, *, is_whole: bool
+) -> list[Path]:
+    """The jars of packages, from the cache if they are there; refuses if they cannot be had.
+
+    ``is_whole``: these alone, and nothing that they ask for. ``conf``: settings of Spark, of which those count that say
+    where packages are looked for.
+    """
+    said = f"{is_whole} {' '.join(packages)}"
+    folder = cache_folder(environ) / "jars" / hashlib.sha256(said.encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Filled beside and renamed: another process may look for it at this moment.
+        beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            _fetch(packages, beside, environ, conf or {}, is_whole=is_whole)
+            if not folder.is_dir():
+                beside.rename(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+    return sorted(folder.glob("*.jar"))
+
+
+def _fetch(
+    packages: Sequence[str], into: Path, environ: Mapping[str, str], conf: Mapping[str, str], *, is_whole: bool
+) -> None:
+    settings, repositories = conf.get("spark.jars.ivySettings"), conf.get("spark.jars.repositories", "")
+    maven = shutil.which("mvn", path=environ.get("PATH", ""))
+    # Where to look is said in Ivy's words, or Maven knows.
+    if maven is None or settings or repositories or not _maven_fetch(maven, packages, into, is_whole=is_whole):
+        java = prepare_java(dict(environ)) / "bin" / "java"
+        listed = [part for part in repositories.split(",") if part]
+        reason = ivy_fetch(packages, into, java, is_whole=is_whole, settings=settings, repositories=listed)
+        if reason is not None:
+            raise refuse("JARS_NOT_FETCHED", packages=", ".join(packages), reason=reason)
+    shutil.rmtree(into / ".ivy", ignore_errors=True)
+
+
+def _maven_fetch(maven: str, packages: Sequence[str], into: Path, *, is_whole: bool) -> bool:
+    """Whether Maven could fetch packages into a folder."""
+    file = into / "pom.xml"
+    file.write_text(_pom(packages, is_whole=is_whole), "utf-8")
+    command = [
+        maven, "-q", "-B", "-f", str(file), "dependency:copy-dependencies", f"-DoutputDirectory={into}",
+        "-DincludeScope=runtime",
+    ]  # fmt: skip
+    try:
+        return subprocess.run(command, capture_output=True, timeout=SECONDS, check=False).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        file.unlink()
+
+
+def _pom(packages: Sequence[str], *, is_whole: bool) -> str:
+    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    wanted = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        f"{alone if is_whole else ''}</dependency>"
+        for group, name, version in (escape(package).split(":") for package in packages)
+    )
+    own = "<groupId>watersmeet</groupId><artifactId>fetched</artifactId><version>1</version><packaging>pom</packaging>"
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"{own}<dependencies>{wanted}</dependencies></project>"
+    )

@@ -1,0 +1,87 @@
+"""Which jars a session gets: the user's own, those of a folder, or what brings the formats of a script."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.formats.connectors import CONNECTORS, connector_of, connectors_of, formats_in
+from watersmeet.queries import read_script
+from watersmeet.spark.session.connectors import FOLDER, with_connectors
+from watersmeet.spark.session.jars import fetched
+
+NOTHING = {"PATH": "", "XDG_CACHE_HOME": "/nowhere/to/be/made"}
+
+
+def test_every_format_of_a_script_that_needs_a_connector_gets_that_of_its_spark() -> None:
+    script = read_script(
+        "CREATE STREAM a (id INT) USING kafka; CREATE STREAM b (id INT) USING json; CREATE SINK c USING KAFKA;"
+        "CREATE STREAM d (id INT); INSERT INTO c SELECT STREAM id FROM a;"
+    )
+    assert formats_in(script) == ["kafka", "json", "KAFKA"]
+    (found,) = connectors_of(formats_in(script), "4.3.0")
+    assert found is connector_of("kafka", "4.3.1") is CONNECTORS["kafka"]["4.3"]
+    assert found.packages == (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.1",
+        "org.apache.commons:commons-pool2:2.12.0",
+    )
+    assert connector_of("kafka", "3.5.1") is None and connector_of("avro", "4.3.0") is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.0"},
+        {"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar,/jars/other.jar"},
+        {"spark.driver.extraClassPath": "/jars/spark-sql-kafka-0-10_2.13-4.1.0.jar"},
+    ],
+)
+def test_what_the_user_gives_goes_before_ours(given: dict[str, str]) -> None:
+    assert with_connectors(["kafka"], given, NOTHING) == given
+
+
+def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -> None:
+    environ = {**NOTHING, FOLDER: str(tmp_path)}
+    with pytest.raises(WatersmeetError, match="no jars are there"):
+        with_connectors(["kafka"], {}, environ)
+    for name in ("b.jar", "a.jar", "a.txt"):
+        (tmp_path / name).touch()
+    found = with_connectors(["kafka"], {"spark.jars": "/own.jar"}, environ)
+    assert found == {"spark.jars": f"/own.jar,{tmp_path}/a.jar,{tmp_path}/b.jar"}
+    assert with_connectors(["json"], {}, NOTHING) == {}
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Path:
+    """A registry with two packages, of which one asks for the other."""
+    other = "<groupId>g</groupId><artifactId>b</artifactId><version>2</version>"
+    asks = f"<dependencies><dependency>{other}</dependency></dependencies>"
+    for name, version, more in (("a", "1", asks), ("b", "2", "")):
+        folder = tmp_path / "registry" / "g" / name / version
+        folder.mkdir(parents=True)
+        pom = f"<groupId>g</groupId><artifactId>{name}</artifactId><version>{version}</version>{more}"
+        (folder / f"{name}-{version}.pom").write_text(f"<project><modelVersion>4.0.0</modelVersion>{pom}</project>")
+        with zipfile.ZipFile(folder / f"{name}-{version}.jar", "w") as jar:
+            jar.writestr("said.txt", name)
+    return tmp_path / "registry"
+
+
+@pytest.mark.spark
+def test_jars_are_fetched_once_and_then_had_without_a_registry(registry: Path, tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    conf = {"spark.jars.repositories": f"file://{registry}"}
+    assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=True)] == ["a-1.jar"]
+    assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
+    registry.rename(tmp_path / "gone")
+    assert [jar.name for jar in fetched(["g:a:1"], {**environ, "PATH": ""}, is_whole=False)] == ["a-1.jar", "b-2.jar"]
+    with pytest.raises(WatersmeetError) as raised:
+        fetched(["g:b:2"], environ, conf, is_whole=True)
+    (refusal,) = raised.value.refusals
+    assert refusal.condition == "JARS_NOT_FETCHED" and "g#b;2" in refusal.message
+    assert not [path for path in (tmp_path / "cache" / "watersmeet" / "jars").iterdir() if "." in path.name]
