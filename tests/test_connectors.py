@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from watersmeet.cli.run import Cluster
+from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import CONNECTORS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script
@@ -44,6 +46,25 @@ def test_every_format_of_a_script_that_needs_a_connector_gets_that_of_its_spark(
 )
 def test_what_the_user_gives_goes_before_ours(given: dict[str, str]) -> None:
     assert with_connectors(["kafka"], given, NOTHING) == given
+
+
+def test_jars_are_named_in_the_project_the_script_or_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "watersmeet.yml").write_text(
+        "name: shop\nconfiguration: {spark.jars.repositories: 'file:/r', spark.jars.packages: 'g:project:1'}\n"
+    )
+    (tmp_path / "sql").mkdir()
+    (tmp_path / "sql" / "q.sql").write_text(
+        "SET spark.jars.packages = 'g:script:1'; SET spark.sql.ansi.enabled = true;"
+    )
+    project, script = read_project(tmp_path)
+    assert Cluster().settings(project, script) == {
+        "spark.jars.repositories": "file:/r", "spark.jars.packages": "g:script:1",
+    }  # fmt: skip
+    cluster = Cluster.of(None, None, ["spark.jars.packages=g:given:1"], None, "own.jar,/other.jar")
+    assert cluster.settings(project, script) == {
+        "spark.jars.repositories": "file:/r", "spark.jars.packages": "g:given:1",
+        "spark.jars": f"{Path().absolute()}/own.jar,/other.jar",
+    }  # fmt: skip
 
 
 def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -> None:

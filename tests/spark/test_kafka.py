@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import time
@@ -170,7 +171,10 @@ def in_files(tmp_path: Path) -> Iterator[str]:
     folder.mkdir()
     for batch in range(3):
         rows = ({"id": batch * 2 + i, "n": batch} for i in range(2))
-        (folder / f"{batch}.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        file = folder / f"{batch}.json"
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        # Spark takes files in the order of their times.
+        os.utime(file, (1_700_000_000 + batch,) * 2)
     yield f"CREATE STREAM events (id BIGINT, n INT) USING json OPTIONS (path '{folder}', maxFilesPerTrigger '1');\n"
 
 
@@ -254,7 +258,7 @@ def test_every_partition_has_a_watermark_of_its_own(
     columns = "id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0"
     declared = source(kafka, topic, watermark, columns)
     # One partition is far ahead of the other.
-    for number in range(4):
+    for number in range(3):
         topics.send_rows(kafka, topic, [{"id": number, "t": 1000 + number}], 0)
         topics.send_rows(kafka, topic, [{"id": number, "t": number}], 1)
     query = f"""{declared}CREATE SINK result USING json OPTIONS (path '{tmp_path}/result');
@@ -262,7 +266,7 @@ def test_every_partition_has_a_watermark_of_its_own(
     seen = run(spark, query, tmp_path, "end")
     assert sum(one.late for one in seen) == 0 and len(seen) > 2
     assert sorted((row["id"], row["t"]) for row in rows_of(tmp_path / "result")) == sorted(
-        (number, t) for number in range(4) for t in (number, 1000 + number)
+        (number, t) for number in range(3) for t in (number, 1000 + number)
     )
 
 

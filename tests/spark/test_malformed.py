@@ -184,7 +184,7 @@ def split(source: Source, frame: DataFrame) -> tuple[list[tuple[Any, ...]], list
     looked = counted(source, frame, "drop")
     [apart] = kept_apart([source], {source.name: looked})
     told = apart.select("_malformed.place", "_malformed.reason", "_malformed.value").collect()
-    return [tuple(row) for row in readable(looked).collect()], [tuple(row) for row in told]
+    return [tuple(row) for row in readable(looked).drop("#partition").collect()], [tuple(row) for row in told]
 
 
 def test_records_of_another_form_are_malformed(spark: SparkSession) -> None:

@@ -67,21 +67,25 @@ class Cluster:
             pairs[JARS] = ",".join(absolute_path(jar, Path()) for jar in jars.split(",") if jar)
         return cls(master, remote, pairs, tuple(filter(None, (packages or "").split(","))))
 
-    def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
-        """A session with the settings of the project and, before them, those of the script and of the command line.
+    def settings(self, project: Project, script: Script) -> dict[str, str]:
+        """The settings of the project and, before them, those of the script and of the command line.
 
         Of a script those count that only a new session takes: which jars it has.
         """
+        own = {one.name: one.value for one in script.settings if one.name.startswith(JARS)}
+        return resolved({**project.rooted_settings, **own, **self.conf})
+
+    def session(self, project: Project, storage: Path, script: Script) -> SparkSession:
+        """A session with these settings, which knows the formats of the script."""
         from watersmeet.spark.private.jvm import quiet
         from watersmeet.spark.private.local_files import keep_checkpoints_here
         from watersmeet.spark.session import session
 
         quiet()
-        own = {one.name: one.value for one in script.settings if one.name.startswith(JARS)}
-        conf = resolved({**project.rooted_settings, **own, **self.conf})
         spark = session(
-            self.master, self.remote, conf, self.packages, log=storage / "spark.log", formats=formats_in(script)
-        )
+            self.master, self.remote, self.settings(project, script), self.packages, log=storage / "spark.log",
+            formats=formats_in(script),
+        )  # fmt: skip
         keep_checkpoints_here(spark)
         if project.catalog:
             spark.catalog.setCurrentCatalog(project.catalog)

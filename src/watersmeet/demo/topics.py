@@ -6,10 +6,10 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from watersmeet.demo.streams import Delivery, Order, Streams
 from watersmeet.demo.writer import as_json
+from watersmeet.spark.sinks.kafka import make_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,10 +30,8 @@ class Sender:
         self._pause = seconds / max(1, len(streams.orders))
         self._stopped = Event()
         self._thread = Thread(target=self._send_all, name="demo-sender", daemon=True)
-        admin = AdminClient({"bootstrap.servers": address})
-        made = admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("orders", "deliveries")])
-        for one in made.values():
-            one.result()
+        for name in ("orders", "deliveries"):
+            make_topic({"kafka.bootstrap.servers": address}, name, PARTITIONS, 1)
 
     def __enter__(self) -> Sender:
         self._thread.start()

@@ -73,7 +73,7 @@ class KafkaSink(SinkFormat):
     @property
     def delivery(self) -> str:
         """How often records arrive, as the sink says."""
-        return self.sink.said.get("delivery", get_args(Delivery)[0]).lower()
+        return self.sink.said.get("delivery", "at_least_once").lower()
 
     @property
     def topic(self) -> str | None:

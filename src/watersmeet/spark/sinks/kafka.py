@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -32,14 +31,14 @@ _MARKED = 0
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 
 
-def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
     r"""The options ``kafka.*`` as librdkafka takes them, which names a user and a password apart.
 
     >>> jaas = 'org.example.Module required username="me" password="a\\"b";'
     >>> client_settings({"topic": "t", "kafka.bootstrap.servers": "h:1", "kafka.sasl.jaas.config": jaas})
     {'bootstrap.servers': 'h:1', 'log_level': '0', 'sasl.username': 'me', 'sasl.password': 'a"b'}
     """
-    told = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    told: dict[str, Any] = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
     # What goes wrong for good is raised, and the rest is tried again.
     told.setdefault("log_level", "0")
     login = told.pop("sasl.jaas.config", "")
@@ -50,7 +49,7 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
 
 def make_topic(options: Mapping[str, str], topic: str, partitions: int, replication: int) -> None:
     """Create a topic, unless it is there."""
-    admin = AdminClient(client_settings(options))
+    admin: Any = AdminClient(client_settings(options))
     if topic in admin.list_topics(timeout=SECONDS).topics:
         return
     for made in admin.create_topics([NewTopic(topic, partitions, replication)]).values():
@@ -83,8 +82,10 @@ class Transactions:
                 return
             self._send(producer, batch, number)
         except KafkaException as error:
-            self._give_up()
-            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
+            end = self._give_up()
+            # A producer that is done for says why when it is to end what it began.
+            cause = error if end is None or error.args[0].name() != "_FATAL" else end
+            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(cause)) from error
         except BaseException:
             self._give_up()
             raise
@@ -118,15 +119,18 @@ class Transactions:
             rows.unpersist()
         self._written = number
 
-    def _give_up(self) -> None:
-        """Forget the producer; what it left open ends now, or when the next one starts."""
+    def _give_up(self) -> KafkaException | None:
+        """Forget the producer; what it left open ends now, or when the next one starts, and why."""
         producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(KafkaException):
+        try:
+            if producer is not None:
                 producer.abort_transaction(SECONDS)
+        except KafkaException as error:
+            return error
+        return None
 
     @property
-    def _settings(self) -> dict[str, str]:
+    def _settings(self) -> dict[str, Any]:
         return client_settings(self.target.plain.said)
 
     @property
@@ -138,7 +142,7 @@ class Transactions:
         return Consumer({**_of_reader(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
 
 
-def _of_reader(settings: Mapping[str, str]) -> dict[str, str]:
+def _of_reader(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that say how Kafka is reached, without those that only who writes has."""
     reaches = re.compile(r"bootstrap|sasl|ssl|security|client|log")
     return {name: value for name, value in settings.items() if reaches.match(name)}

@@ -163,7 +163,7 @@ def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
     )  # fmt: skip
     text = value.cast("string")
     bytes_ = F.concat(F.lit("0x"), F.hex(value.cast("binary")))
-    columns = [quote(name) for name in frame.columns if name not in TOLD]
+    columns = [quote(name) for name in frame.columns if not name.startswith("#")]
     yield F.lit(source.name).alias("source")
     yield F.coalesce(_decoded(place.getField("file")), record).alias("place")
     yield F.col(quote(REASON)).alias("reason")
