@@ -26,7 +26,7 @@ def check_on_spark(path: Path, cluster: Cluster) -> None:
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder:
-        spark = cluster.session(opened.project, Path(folder))
+        spark = cluster.session(opened.project, Path(folder), opened.script)
         found = refused_by_spark(opened, spark, storage_folder(opened.project), Path(folder))
     if found:
         raise opened.project.relocate(WatersmeetError(found))
