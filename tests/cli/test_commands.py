@@ -187,7 +187,7 @@ def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
 
 
 def broken(path: Path, format: Format, cluster: object) -> None:
-    raise RuntimeError("a wheel came off\nand rolled away")
+    raise RuntimeError("a wheel came off\nand rolled away, password=hunter2")
 
 
 def test_the_unexpected_is_one_line_and_a_way_to_see_more(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,10 @@ def test_the_unexpected_is_one_line_and_a_way_to_see_more(shop: Path, monkeypatc
     assert failed.exit_code == 3
     assert failed.stderr.splitlines()[0] == "watersmeet: RuntimeError: a wheel came off"
     assert "--debug" in failed.stderr
-    assert isinstance(watersmeet("--debug", "check", shop).exception, RuntimeError)
+    shown = watersmeet("--debug", "check", shop)
+    assert shown.exit_code == failed.exit_code
+    assert "Traceback" in shown.stderr and "RuntimeError" in shown.stderr
+    assert "hunter2" not in shown.stderr + failed.stderr
 
 
 def test_the_command_is_installed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -47,7 +48,7 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
         yield
     except WatersmeetError as error:
         if is_debug:
-            raise
+            _show_stack()
         report(error, format)
         raise typer.Exit(exit_code(error)) from None
     except KeyboardInterrupt as interrupt:
@@ -55,12 +56,18 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
         raise typer.Exit(INTERRUPTED + number) from None
     except Exception as error:
         # typer's own exceptions are its way to end a command.
-        if is_debug or type(error).__module__.startswith(("typer", "click")):
+        if type(error).__module__.startswith(("typer", "click")):
             raise
-        sys.stderr.write(
-            f"watersmeet: {_one_line(error)}\nThis is not expected. Run again with --debug to see where.\n"
-        )
+        if is_debug:
+            _show_stack()
+        hint = "" if is_debug else " Run again with --debug to see where."
+        sys.stderr.write(f"watersmeet: {_one_line(error)}\nThis is not expected.{hint}\n")
         raise typer.Exit(MISTAKE) from None
+
+
+def _show_stack() -> None:
+    """What was asked for with --debug, before the message: without what nobody else may read."""
+    sys.stderr.write(masked(traceback.format_exc()))
 
 
 def report(error: WatersmeetError, format: Format) -> None:
