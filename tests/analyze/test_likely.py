@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.analyze.conftest import Analyzed, Refused
 
 from watersmeet.analyze.check_likely import check_likely
 from watersmeet.queries import read_readable, read_script
+from watersmeet.testing.case import read_case
 
 STREAM = "CREATE STREAM s (id BIGINT, name STRING, t TIMESTAMP, d DATE, WATERMARK FOR t AS t)"
 PAIR = f"{STREAM}; CREATE STREAM r (id STRING, t TIMESTAMP, d DATE, b BOOLEAN, WATERMARK FOR t AS t);"
@@ -44,6 +47,7 @@ def test_functions_that_spark_does_not_have(expression: str, condition: str, hin
         "CASE WHEN (id > 1) THEN (2) ELSE (3) END", "struct(id, name)", "timestampdiff(HOUR, t, t)", "if(true, 1, 2)",
         "named_struct('a', id)", "extract(HOUR FROM t)", "window(t, '5 minutes').start", "position('a' IN name)",
         "NOT (id > 1) AND (name = 'f(x)')", "concat_ws(',', name, name, name)", "`upper`(name)", "date_add(t, 1)",
+        "TUMBLE(t, INTERVAL '5' MINUTES)", "hop_start(t, INTERVAL '1' MINUTE, INTERVAL '5' MINUTES)",
     ],
 )  # fmt: skip
 def test_what_may_be_called(expression: str):
@@ -69,6 +73,15 @@ def test_what_may_be_called(expression: str):
 def test_formats_and_options(declared: str, told: list[str]):
     script = read_script(f"CREATE STREAM {declared}; SELECT STREAM id FROM s;")
     assert [refusal.hint for refusal in check_likely(script).refusals] == told
+
+
+CASES = Path(__file__).parents[1] / "cases"
+
+
+def test_nothing_in_the_cases_is_taken_for_a_mistake():
+    cases = [case for path in sorted(CASES.glob("*.yaml")) if (case := read_case(path)).fails is None]
+    assert len(cases) > 150
+    assert not [refusal for case in cases for refusal in check_likely(read_script(case.sql, case.path)).refusals]
 
 
 def test_an_option_that_is_near_none_is_noted():
