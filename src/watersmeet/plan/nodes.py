@@ -75,14 +75,28 @@ class _Named(Relation):
 
 
 @dataclass(frozen=True)
+class Windowed:
+    """Windows of event time over a source: by which function, of which column, how long, and how far apart."""
+
+    function: str
+    column: str
+    lengths: tuple[Amount, ...]
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
 class Scan(_Named):
-    """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration."""
+    """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration.
+
+    ``window`` is only there while a query is read, which then has it in its expressions.
+    """
 
     source: str
     alias: str
     span: Span = NOWHERE
     clause: Clause | None = None
     watermarks: tuple[Watermark, ...] = ()
+    window: Windowed | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ With them ``CREATE [OR REPLACE] [TEMPORARY] VIEW name AS query``: a query under 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watersmeet.catalog import NOWHERE, Span
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.clauses import at_clause, refused_clause
@@ -13,8 +15,9 @@ from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.sources import close_query
+from watersmeet.language.reader.windows import of_source
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Star, View
+from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Scan, Star, View, leaves
 
 _RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
 CLAUSE_WORDS = (
@@ -108,6 +111,13 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     where = _read_where(cursor, "WHERE")
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
+    for leaf in leaves(relation):
+        if isinstance(leaf, Scan) and leaf.window is not None and leaf is not relation:
+            hint = "aggregate in a view over it, or write `window(t, '5 minutes')` in GROUP BY behind the join."
+            raise cursor.unsupported(f"TABLE({leaf.window.function}(...)) in a join", hint)
+    if isinstance(relation, Scan) and relation.window is not None:
+        items, group_by, (where, having) = of_source(cursor, relation, items, group_by, (where, having))
+        relation = replace(relation, window=None)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _misplaced(cursor, relation, where, group_by)

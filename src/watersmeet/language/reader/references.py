@@ -35,8 +35,11 @@ def text_leaf(cursor: Cursor, first: int) -> Expr:
 
     An array in square brackets is written as Spark's function. What stands around aggregates is taken apart.
     """
+    # A window function reads lengths of time, which are leaves.
+    from watersmeet.language.reader import windows
+
     note_calls(cursor, first, cursor.position)
-    arrays = _arrays(cursor, first)
+    arrays = dict(sorted((_arrays(cursor, first) | windows.written(cursor, first)).items()))
     text = _with_arrays(cursor, first, arrays)
     place = cursor.place(cursor.tokens[first], cursor.previous)
     refs = _references(text, place)
@@ -51,8 +54,12 @@ def _around(cursor: Cursor, first: int, whole: Expr, arrays: dict[int, str]) -> 
     begin, end = cursor.tokens[first].start, cursor.position
 
     def offset(index: int) -> int:
-        added = sum(len(written) - 1 for i, written in arrays.items() if i < index)
-        return cursor.tokens[index].start - begin + added
+        tokens, added = cursor.tokens, 0
+        for i, written in arrays.items():
+            if i < index:
+                space = 0 if written else tokens[i].start - tokens[i - 1].end
+                added += len(written) - len(tokens[i].text) - space
+        return tokens[index].start - begin + added
 
     parts, position = list[Expr](), 0
     for index, past, aggregate in _aggregates(cursor, first, end):
@@ -107,8 +114,9 @@ def _with_arrays(cursor: Cursor, first: int, arrays: dict[int, str]) -> str:
     text, begin, parts, position = cursor.text_from(first), cursor.tokens[first].start, list[str](), 0
     for i, written in arrays.items():
         start = cursor.tokens[i].start - begin
-        parts += [text[position:start], written]
-        position = start + 1
+        # What is left out leaves no space behind.
+        parts += [text[position:start] if written else "", written]
+        position = start + len(cursor.tokens[i].text)
     return "".join(parts) + text[position:]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from watersmeet.catalog import Span, Watermark
+from watersmeet.catalog import Amount, Span, Watermark
 from watersmeet.language.reader.clauses import at_clause, at_watermark, read_alias
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount
-from watersmeet.plan.nodes import Clause, Query, Scan, Star, Union
+from watersmeet.plan.nodes import Clause, Query, Scan, Star, Union, Windowed
 
 ReadQuery = Callable[[Cursor], Query]
 """What reads a query up to the bracket that closes it, or up to UNION ALL."""
@@ -171,9 +171,11 @@ def _with_watermark(named: _Named, watermark: Watermark) -> _Named:
 def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
     """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
     first = cursor.position
+    if cursor.at_any({"TUMBLE", "HOP"}, ahead=2):
+        return _read_windowed(cursor, read_query)
     if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
         function = cursor.peek(2).text
-        hint = "write IMPOSE_ORDER, or group with `GROUP BY window(t, '5 minutes')`."
+        hint = "write IMPOSE_ORDER, TUMBLE or HOP, or group with `GROUP BY window(t, '5 minutes')`."
         raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
     cursor.skip(3)
     cursor.expect("(", _ORDER)
@@ -193,6 +195,30 @@ def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
     cursor.expect(")", _ORDER)
     cursor.expect(")", _ORDER)
     return replace(_with_watermark(named, watermark), span=cursor.span_from(first))
+
+
+def _read_windowed(cursor: Cursor, read_query: ReadQuery) -> _Named:
+    """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size."""
+    first, function = cursor.position, cursor.peek(2).word
+    hint = "write `TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), INTERVAL '10' MINUTES))`, for example."
+    if function == "HOP":
+        hint = "write `TABLE(HOP(TABLE bids, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '10' MINUTES))`, for example."
+    cursor.skip(3)
+    cursor.expect("(", hint)
+    named = _read_ordered(cursor, read_query)
+    cursor.expect(",", hint)
+    cursor.expect("DESCRIPTOR", hint)
+    cursor.expect("(", hint)
+    column = cursor.take_name("the name of a column", hint).value
+    cursor.expect(")", hint)
+    lengths: list[Amount] = []
+    while len(lengths) < (1 if function == "TUMBLE" else 2):
+        cursor.expect(",", hint)
+        lengths.append(read_amount(cursor))
+    cursor.expect(")", hint)
+    cursor.expect(")", hint)
+    window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first))
+    return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
 
 
 def _read_argument(cursor: Cursor, number: int) -> None:

@@ -1,0 +1,150 @@
+"""Windows of event time as other systems write them, in the words of Spark: ``window(t, '10 minutes')``.
+
+As functions, TUMBLE(t, size) and HOP(t, slide, size) with TUMBLE_START and the like; as sources,
+``TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), size))``, whose columns window_start and window_end a query groups by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.catalog import Amount
+from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from watersmeet.errors import WatersmeetError
+from watersmeet.language.reader.cursor import Cursor
+from watersmeet.language.reader.leaves import read_amount, starts_amount
+from watersmeet.plan.expressions import Expr, Reference, quote
+from watersmeet.plan.nodes import Item, Scan, Star, Windowed
+
+FUNCTIONS = {
+    f"{name}{field}": f").{field[1:].lower()}" if field else ")"
+    for name in ("TUMBLE", "HOP")
+    for field in ("", "_START", "_END")
+}
+"""The functions, each with what ends it in Spark's words."""
+NOT_WINDOWS = {
+    "CUMULATE": "windows that grow step by step are none of Spark's: group by the step, `window(t, '1 minute')`.",
+    "SESSION": "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows.",
+}
+HINTS = {
+    "TUMBLE": "write `TUMBLE(t, INTERVAL '10' MINUTES)`, for example.",
+    "HOP": "write `HOP(t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)`: the slide, then the size.",
+}
+_UNITS = (
+    (DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds"), (MILLISECOND, "milliseconds"),
+    (1, "microseconds"),
+)  # fmt: skip
+_FIELDS = {"window_start": "start", "window_end": "end"}
+
+
+def written(cursor: Cursor, first: int) -> dict[int, str]:
+    """What stands in the place of tokens from ``first`` to the one last taken, if window functions are among them."""
+    found, end = dict[int, str](), cursor.position
+    for index in range(first, end):
+        token = cursor.tokens[index]
+        is_called = token.kind == "word" and cursor.tokens[index + 1].word == "("
+        if is_called and token.word in NOT_WINDOWS and cursor.tokens[index - 1].word != ".":
+            cursor.position = index
+            raise cursor.unsupported(f"The window function {token.word}", NOT_WINDOWS[token.word])
+        if is_called and token.word in FUNCTIONS:
+            found |= _function(cursor, index, end)
+    cursor.position = end
+    return found
+
+
+def _function(cursor: Cursor, index: int, end: int) -> dict[int, str]:
+    word = cursor.tokens[index].word
+    kind = word.split("_")[0]
+    first = index + 2
+    cursor.position = first
+    while cursor.position < end and not cursor.at_any({",", ")"}):
+        cursor.position += 1
+    amounts, places = list[Amount](), list[range]()
+    while cursor.at(",") and starts_amount(cursor, 1):
+        cursor.position += 1
+        begin = cursor.position
+        amounts.append(read_amount(cursor))
+        places.append(range(begin, cursor.position))
+    if not cursor.at(")") or len(amounts) != (1 if kind == "TUMBLE" else 2):
+        raise cursor.failure("a size" if kind == "TUMBLE" else "a slide and a size", HINTS[kind])
+    # Spark has the size first, then the slide.
+    texts = [f"'{length(amount)}'" for amount in reversed(amounts)]
+    found = {index: "window", cursor.position: FUNCTIONS[word]}
+    for place, text in zip(places, texts, strict=True):
+        found |= {i: text if i == place.start else "" for i in place}
+    return found
+
+
+def length(amount: Amount) -> str:
+    """A length of time in Spark's words.
+
+    >>> length(Amount(600_000_000, is_interval=True)), length(Amount(90_000_000, is_interval=True))
+    ('10 minutes', '90 seconds')
+    """
+    size, unit = next((size, unit) for size, unit in _UNITS if amount.value % size == 0)
+    return f"{amount.value // size} {unit}"
+
+
+def of_source(
+    cursor: Cursor,
+    scan: Scan,
+    items: tuple[Item | Star, ...],
+    group_by: tuple[Expr, ...],
+    others: tuple[Expr | None, ...],
+) -> tuple[tuple[Item | Star, ...], tuple[Expr, ...], tuple[Expr | None, ...]]:
+    """SELECT, GROUP BY and other parts of a query over a windowed source, with its windows in Spark's words."""
+    window = scan.window
+    assert window is not None
+    if not any(_field(expr) for expr in group_by):
+        raise _not_grouped(cursor, window)
+    shown = tuple(item if isinstance(item, Star) else _item(item, window) for item in items)
+    by = [_window(window) if _field(expr) else seen(expr, window) for expr in group_by]
+    once = tuple({expr.sql(lambda ref: ".".join(ref.parts)): expr for expr in by}.values())
+    return shown, once, tuple(None if expr is None else seen(expr, window) for expr in others)
+
+
+def _not_grouped(cursor: Cursor, window: Windowed) -> WatersmeetError:
+    hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
+    cursor.position = max(cursor.position - 1, 0)
+    return cursor.unsupported(f"TABLE({window.function}(...)) without GROUP BY window_start", hint)
+
+
+def _item(item: Item, window: Windowed) -> Item:
+    name = item.name or (item.expr.refs[0].parts[-1] if _field(item.expr) else None)
+    return replace(item, expr=seen(item.expr, window), name=name)
+
+
+def seen(expr: Expr, window: Windowed) -> Expr:
+    """An expression with window_start and window_end as what they are."""
+    if expr.op == "column":
+        field = _field(expr)
+        return expr if field is None else replace(_window(window, f".{field}"), span=expr.span)
+    text, refs, position, parts = expr.text, list[Reference](), 0, list[str]()
+    if any(_named(ref) for ref in expr.refs):
+        for ref in sorted(expr.refs, key=lambda ref: ref.start):
+            field = _named(ref)
+            leaf = None if field is None else _window(window, f".{field}")
+            parts += [text[position : ref.start], text[ref.start : ref.end] if leaf is None else leaf.text]
+            start = sum(map(len, parts)) - (ref.end - ref.start)
+            inner = replace(ref, start=start, end=start + ref.end - ref.start)
+            if leaf is not None:
+                start = sum(map(len, parts)) - len(leaf.text)
+                inner = replace(leaf.refs[0], start=start + leaf.refs[0].start, end=start + leaf.refs[0].end)
+            refs.append(inner)
+            position = ref.end
+        expr = replace(expr, text="".join(parts) + text[position:], refs=tuple(refs))
+    return replace(expr, args=tuple(seen(arg, window) for arg in expr.args))
+
+
+def _field(expr: Expr) -> str | None:
+    return _named(expr.refs[0]) if expr.op == "column" else None
+
+
+def _named(ref: Reference) -> str | None:
+    return _FIELDS.get(ref.parts[-1].lower()) if 0 < len(ref.parts) <= 2 else None
+
+
+def _window(window: Windowed, field: str = "") -> Expr:
+    column = quote(window.column)
+    text = f"window({column}, {', '.join(repr(length(amount)) for amount in window.lengths)}){field}"
+    return Expr("other", text=text, refs=(Reference((window.column,), 7, 7 + len(column)),), span=window.span)

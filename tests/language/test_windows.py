@@ -1,0 +1,86 @@
+"""Windows as other systems write them are Spark's."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.plan.nodes import Item, Query, Scan
+from watersmeet.queries import read_script
+
+
+def query(text: str) -> Query:
+    [found] = read_script(f"{text};", "<sql>").queries
+    return found
+
+
+def spelled(found: Query) -> tuple[list[str], list[str]]:
+    items = [item.expr.sql(lambda ref: ref.parts[-1]) for item in found.items if isinstance(item, Item)]
+    return items, [expr.sql(lambda ref: ref.parts[-1]) for expr in found.group_by]
+
+
+@pytest.mark.parametrize(
+    ("text", "items", "by"),
+    [
+        (
+            "SELECT TUMBLE_START(t, INTERVAL '10' MINUTE), tumble_end(t, 10m) FROM b GROUP BY TUMBLE(t, 10 MINUTES)",
+            ["window(t, '10 minutes').start", "window(t, '10 minutes').end"],
+            ["window(t, '10 minutes')"],
+        ),
+        (
+            "SELECT [HOP_END(b.t, 1s, 10s), 1], count(*) || HOP_START(t, 1s, 10s) FROM b GROUP BY k, HOP(b.t, 1s, 10s)",
+            [
+                "array(window(t, '10 seconds', '1 seconds').end, 1)",
+                "count(*) || window(t, '10 seconds', '1 seconds').start",
+            ],
+            ["k", "window(t, '10 seconds', '1 seconds')"],
+        ),
+        (
+            """SELECT window_start, b.window_end AS e, date_format(window_start, k) AS d, k FROM
+            TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), 90 SECONDS)) AS b GROUP BY window_start, window_end, k""",
+            [
+                "window(t, '90 seconds').start", "window(t, '90 seconds').end",
+                "date_format(window(t, '90 seconds').start, k)", "k",
+            ],
+            ["window(t, '90 seconds')", "k"],
+        ),
+        (
+            "SELECT max(x) FROM TABLE(HOP(TABLE bids, DESCRIPTOR(t), 1m, 1h)) GROUP BY window_end",
+            ["max(x)"],
+            ["window(t, '1 hours', '1 minutes')"],
+        ),
+    ],
+)  # fmt: skip
+def test_they_are_read_as_windows_of_spark(text: str, items: list[str], by: list[str]):
+    found = query(text)
+    assert spelled(found) == (items, by)
+    assert isinstance(found.relation, Scan)
+    assert found.relation.window is None
+
+
+def test_names_of_columns_stay():
+    found = query(
+        "SELECT window_start, Window_End FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m)) GROUP BY window_start"
+    )
+    assert [item.name for item in found.items if isinstance(item, Item)] == ["window_start", "Window_End"]
+    # Without the function they are names like any other.
+    assert spelled(query("SELECT window_start, tumble FROM b GROUP BY hop"))[0] == ["window_start", "tumble"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("SELECT count(*) FROM b GROUP BY SESSION(t, INTERVAL 5 MINUTES)", "window(t, '5 minutes')"),
+        ("SELECT count(*) FROM b GROUP BY CUMULATE(t, 1m, 1h)", "group by the step"),
+        ("SELECT count(*) FROM b GROUP BY TUMBLE(t)", "TUMBLE(t, INTERVAL '10' MINUTES)"),
+        ("SELECT count(*) FROM b GROUP BY HOP(t, 1m)", "the slide, then the size"),
+        ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m))", "GROUP BY window_start, window_end"),
+        ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t)))", "INTERVAL '10' MINUTES"),
+        ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m))", "TUMBLE or HOP"),
+        ("SELECT k FROM a JOIN TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m)) w ON a.k = w.k", "aggregate in a view"),
+    ],
+)
+def test_what_else_is_refused(text: str, hint: str):
+    with pytest.raises(WatersmeetError) as caught:
+        query(text)
+    assert hint in str(caught.value)
