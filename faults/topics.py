@@ -36,6 +36,14 @@ def create(address: str, topic: str, partitions: int = 1, **settings: str) -> No
         made.result()
 
 
+def forget_groups(address: str, prefix: str) -> None:
+    """Let a broker forget the offsets of groups whose names begin so."""
+    admin = AdminClient({"bootstrap.servers": address})
+    known = [group.group_id for group in admin.list_consumer_groups().result().valid]
+    for gone in admin.delete_consumer_groups([name for name in known if name.startswith(prefix)]).values():
+        gone.result()
+
+
 def send(address: str, topic: str, records: Iterable[Record]) -> None:
     """Add records to a topic, all of them confirmed."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})

@@ -213,6 +213,15 @@ def test_a_batch_is_written_once_whenever_it_fails(
     monkeypatch.setattr(Transactions, "_send", send)
     run(spark, text, tmp_path)
     assert sorted(one.row["id"] for one in topics.read(kafka, topic)) == [0, 1, 2, 3, 4, 5]
+    # Kafka forgets the groups of those who are silent for long.
+    for name in ("2", ".2.crc"):
+        (tmp_path / "storage" / "checkpoints" / "result" / "commits" / name).unlink(missing_ok=True)
+    topics.forget_groups(kafka, "watersmeet-result-")
+    found = refused(spark, text, tmp_path)
+    expected = Refusal("BATCH_NOT_KNOWN", {"topic": topic, "number": "2", "name": "result"})
+    assert expected.message in found.message and found.hint == expected.hint
+    run(spark, text.replace("exactly_once", "at_least_once"), tmp_path)
+    assert sorted(one.row["id"] for one in topics.read(kafka, topic)) == [0, 1, 2, 3, 4, 4, 5, 5]
 
 
 SOURCE = """CREATE STREAM scans (v STRING, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP,

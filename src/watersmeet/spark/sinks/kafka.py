@@ -10,7 +10,9 @@ Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,11 +74,12 @@ class Transactions:
     topic: str
     _producer: Producer | None = field(default=None, init=False)
     _written: int = field(default=-1, init=False)
+    _since: float = field(default_factory=time.time, init=False)
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is known to be written."""
         try:
-            producer = self._producer or self._started()
+            producer = self._producer or self._started(number)
             if number <= self._written:
                 go_over(batch)
                 return
@@ -90,8 +93,8 @@ class Transactions:
             self._give_up()
             raise
 
-    def _started(self) -> Producer:
-        """A producer that has ended what was left open under its name, and what it finds to be written."""
+    def _started(self, number: int) -> Producer:
+        """A producer that has ended what was left open under its name, and knows what is written."""
         producer = Producer({
             "compression.type": "lz4", "linger.ms": "20",
             "transaction.timeout.ms": str(round(TRANSACTION_SECONDS * 1000)), **self._settings,
@@ -101,8 +104,16 @@ class Transactions:
         (found,) = self._reader().committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
+        if found.offset < 0 and number > 0 and self._is_repeated(number):
+            raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
         self._producer, self._written = producer, max(found.offset, 0) - 1
         return producer
+
+    def _is_repeated(self, number: int) -> bool:
+        """Whether a batch was planned before this run, as far as that can be seen."""
+        with suppress(OSError):
+            return (self.target.checkpoint / "offsets" / str(number)).stat().st_mtime < self._since
+        return False
 
     def _send(self, producer: Producer, batch: DataFrame, number: int) -> None:
         rows = _as_sent(records_of(self.target, batch, number)).persist()
