@@ -272,7 +272,7 @@ def test_every_partition_has_a_watermark_of_its_own(
         topics.send_rows(kafka, topic, [{"id": number, "t": number}], 1)
     query = f"""{declared}CREATE SINK result USING json OPTIONS (path '{tmp_path}/result');
         INSERT INTO result SELECT STREAM a.id, a.t, b.t AS u FROM events a JOIN events b WITHIN 5 ON a.id = b.id;"""
-    seen = run(spark, query, tmp_path, "end")
+    seen = run(spark, query, tmp_path)
     assert sum(one.late for one in seen) == 0 and len(seen) > 2
     assert sorted((row["id"], row["t"]) for row in rows_of(tmp_path / "result")) == sorted(
         (number, t) for number in range(3) for t in (number, 1000 + number)

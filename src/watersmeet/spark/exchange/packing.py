@@ -99,7 +99,8 @@ class Pack:
     def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
         """Fold the marks that a batch brings."""
         for lag in self.lags:
-            rows = batch if lag.part is None else batch.filter(pc.equal(batch.column(PART), lag.part))
+            rows = batch.select([lag.column, *(name for name in (PARTITION,) if name in self.names)])
+            rows = rows if lag.part is None else rows.filter(pc.equal(batch.column(PART), lag.part))
             marks.fold({name: mark_of(latest, lag.lag) for name, latest in self._latest(lag, rows)}, lowest=False)
         if MARKS_COLUMN in self.names:
             for text in batch.column(MARKS_COLUMN).drop_null().to_pylist():
@@ -109,7 +110,7 @@ class Pack:
         """The latest time of a column under the name of its mark: one, or one of each partition."""
         found = [(None, pc.max(rows.column(lag.column)))]
         if PARTITION in self.names:
-            latest = pa.table([rows.column(PARTITION), rows.column(lag.column)], ["by", "time"]).group_by("by")
+            latest = pa.Table.from_batches([rows]).rename_columns(["time", "by"]).group_by("by")
             by, times = latest.aggregate([("time", "max")]).select(["by", "time_max"]).columns
             found = list(zip(by.to_pylist(), times, strict=True))
         for name, time in found:
