@@ -32,11 +32,19 @@ def fetched(
         beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
         try:
             _fetch(packages, beside, environ, conf or {}, is_whole=is_whole)
-            if not folder.is_dir():
-                beside.rename(folder)
+            _put(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
     return sorted(folder.glob("*.jar"))
+
+
+def _put(beside: Path, folder: Path) -> None:
+    """Give a folder its name, unless another process was quicker."""
+    try:
+        beside.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def _fetch(
