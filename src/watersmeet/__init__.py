@@ -13,17 +13,22 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
-    from watersmeet.api import asof_join, explain, jars, join, sql, substrait, sync_join, window_join
+    from watersmeet.api import asof_join, explain, jars, join, progress, sql, substrait, sync_join, window_join
+    from watersmeet.testing.asserting import test
 
 __all__ = [
-    "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "jars", "join", "sql", "substrait",
-    "sync_join", "window_join",
+    "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "jars", "join", "progress", "sql",
+    "substrait", "sync_join", "test", "window_join",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
     """The calls that need more than errors are imported when first used, so that ``import watersmeet`` stays quick."""
-    if name in {"asof_join", "explain", "jars", "join", "sql", "substrait", "sync_join", "window_join"}:
+    if name == "test":
+        from watersmeet.testing import asserting
+
+        return asserting.test
+    if name in __all__:
         from watersmeet import api
 
         return getattr(api, name)

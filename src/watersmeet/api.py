@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from watersmeet.analyze.check_declarations import check_references
+from watersmeet.arguments import (
+    Duration,
+    check_choice,
+    check_frame,
+    check_frames,
+    check_marks,
+    check_plan,
+    check_session,
+    check_text,
+    positive,
+    wrong,
+)
 from watersmeet.calls import (
     LEFT,
     RIGHT,
     Call,
     Direction,
     EventTime,
+    On,
     PadWith,
     WindowOptions,
+    WithinTime,
     asof_call,
-    check_choice,
     interval_call,
     limits,
-    positive,
     sync_call,
     window_call,
 )
 from watersmeet.catalog import NOWHERE, Source
 from watersmeet.errors import refuse
-from watersmeet.explanation.physical import render
+from watersmeet.explanation.shown import Explanation
 from watersmeet.families import OPERATORS
 from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
+from watersmeet.observe.totals import Totals
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
 from watersmeet.project import with_columns
@@ -38,21 +51,24 @@ from watersmeet.queries import analyze, read_script
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from watersmeet.spark.compile.results import Asked, Result
 
 
 def join(
     left: DataFrame,
     right: DataFrame,
-    on: str | Sequence[str],
+    on: On,
     *,
-    within: str | int | None = None,
+    within: WithinTime | None = None,
     how: str = "inner",
     left_time: str | None = None,
     right_time: str | None = None,
-    left_lag: str | int | None = None,
-    right_lag: str | int | None = None,
-    left_idle: str | None = None,
-    right_idle: str | None = None,
+    left_lag: Duration | None = None,
+    right_lag: Duration | None = None,
+    left_idle: Duration | None = None,
+    right_idle: Duration | None = None,
     late: LateRows = "counted",
     max_rows: int | None = None,
     overflow: Overflow = "fail",
@@ -62,7 +78,8 @@ def join(
     """Join two streams, or two batches with the meaning the streams would have once they have ended.
 
     - ``on``: a condition over ``left`` and ``right`` (``"left.id = right.order_id"``), or columns that both have
-    - ``within``: the longest time between two rows that meet; without it the condition must bound the time both ways
+    - ``within``: the longest time between two rows that meet, or a pair: how far the right one may lie before and after
+      the left one, ``("0s", "30 minutes")``; without it the condition must bound the time both ways
     - ``left_time``, ``left_lag``: the event time and how far rows may be behind; else `withWatermark` gives them
     - ``left_idle``: after so long without a row the left side no longer holds the right one back
     - ``late="kept"``: the result also shows late rows, in the column ``_late``, which is NULL for all others
@@ -76,13 +93,13 @@ def join(
     """
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
     call = interval_call(left, right, on, within, how, times)
-    return _result(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+    return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def window_join(
     left: DataFrame,
     right: DataFrame,
-    on: str | Sequence[str] = (),
+    on: On = (),
     *,
     left_window: str,
     right_window: str,
@@ -92,7 +109,7 @@ def window_join(
     unmatched: Literal["padded", "apart"] = "padded",
     discarded: Literal["dropped", "emitted"] = "dropped",
     trigger: Literal["hidden", "shown"] = "hidden",
-    order_by: str | tuple[str, str] | None = None,
+    order_by: str | tuple[str | None, str | None] | None = None,
     max_rows: int | None = None,
     overflow: Overflow = "fail",
     shards: int | None = None,
@@ -119,14 +136,14 @@ def window_join(
     check_choice("trigger", trigger, ("hidden", "shown"))
     options = WindowOptions(left_pad, right_pad, unmatched, discarded, trigger, order_by)
     call = window_call(left, right, on, (left_window, right_window), how, options)
-    return _result(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
+    return _called(call, {LEFT: left, RIGHT: right}, "counted", limits(max_rows, overflow), shards, None)
 
 
 def sync_join(
     *frames: DataFrame,
     time: str | None = None,
-    lag: str | int | None = None,
-    idle: str | None = None,
+    lag: Duration | None = None,
+    idle: Duration | None = None,
     disorder: Literal["drop", "error"] = "drop",
     late: LateRows = "counted",
     max_rows: int | None = None,
@@ -146,35 +163,34 @@ def sync_join(
         ws.sync_join(temperature=t, wind=w, rain=r, time="measured_at")
     """
     check_choice("disorder", disorder, ("drop", "error"))
+    check_frames(named, ("time", "lag", "idle", "disorder", "late", "max_rows", "overflow", "shards", "marks"))
     ports = {f"i{number}": frame for number, frame in enumerate(frames, 1)}
     for name in named.keys() & ports.keys():
         hint = "call it otherwise, or name all of them."
-        reason = "a DataFrame without a name is called so already"
-        raise refuse("WRONG_ARGUMENT", argument=name, value="a DataFrame", reason=reason, hint=hint)
+        raise wrong(name, named[name], "a DataFrame without a name is called so already", hint)
     ports |= named
     if len(ports) < 2:
-        hint = "write `ws.sync_join(a, b)`."
-        raise refuse("WRONG_ARGUMENT", argument="frames", value=len(ports), reason="it joins two or more", hint=hint)
+        raise wrong("frames", len(ports), "it joins two or more", "write `ws.sync_join(a, b)`.")
     call = sync_call(ports, EventTime(time, lag, idle), disorder)
-    return _result(call, ports, late, limits(max_rows, overflow), shards, marks)
+    return _called(call, ports, late, limits(max_rows, overflow), shards, marks)
 
 
 def asof_join(
     left: DataFrame,
     right: DataFrame,
-    on: str | Sequence[str] = (),
+    on: On = (),
     *,
     how: str = "left",
     direction: Direction = "backward",
     exact: Literal["allowed", "excluded"] = "allowed",
-    tolerance: str | int | None = None,
+    tolerance: Duration | None = None,
     default: Mapping[str, Any] | None = None,
     left_time: str | None = None,
     right_time: str | None = None,
-    left_lag: str | int | None = None,
-    right_lag: str | int | None = None,
-    left_idle: str | None = None,
-    right_idle: str | None = None,
+    left_lag: Duration | None = None,
+    right_lag: Duration | None = None,
+    left_idle: Duration | None = None,
+    right_idle: Duration | None = None,
     late: LateRows = "counted",
     max_rows: int | None = None,
     overflow: Overflow = "fail",
@@ -197,8 +213,8 @@ def asof_join(
     check_choice("direction", direction, ("backward", "forward", "nearest"))
     check_choice("exact", exact, ("allowed", "excluded"))
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
-    call = asof_call(left, right, on, how, (direction, exact), tolerance, default or {}, times)
-    return _result(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+    call = asof_call(left, right, on, how, (direction, exact), tolerance, {} if default is None else default, times)
+    return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def sql(
@@ -219,23 +235,27 @@ def sql(
         ws.sql("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.order_id",
                orders=orders, deliveries=deliveries)
     """
-    from watersmeet.spark.compile.build import build, source_of
+    from watersmeet.spark.compile.results import Asked
     from watersmeet.spark.session import session
     from watersmeet.spark.sources.columnar import find_files
     from watersmeet.spark.sources.malformed import looked_at, readable
     from watersmeet.spark.sources.reading import read_sources
 
+    check_text("text", text, '"SELECT STREAM ..."')
+    check_choice("malformed", malformed, ("fail", "drop"))
+    check_session("spark", spark)
+    check_marks(marks)
+    check_frames(frames, ("spark", "marks", "malformed"))
     script = with_columns(read_script(text, given=frames))
     _check_one_query(script)
-    check_choice("malformed", malformed, ("fail", "drop"))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
-    extra = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
+    extra = _extra(script, frames)
     check_references(script)
     opened = script.resolved()
     looked = looked_at(opened, read_sources(spark, opened, frames), malformed)
     sources = {name: readable(frame) for name, frame in looked.items()}
-    files = find_files(spark, opened, frames)
-    return build(spark, script, sources, extra=extra, marks=marks, files=files)[0].compiled.result
+    asked = Asked(script, sources, extra, find_files(spark, opened, frames), has_marks=marks is not None)
+    return _result(spark, asked, marks)
 
 
 def jars(*formats: str) -> str:
@@ -260,50 +280,90 @@ def substrait(plan: bytes | str, *, marks: DataFrame | None = None, **frames: Da
         ws.substrait(Path("plan.substrait").read_bytes(), orders=orders, customers=customers)
     """
     from watersmeet.language.substrait.plans import read_substrait
-    from watersmeet.spark.compile.build import build
+    from watersmeet.spark.compile.results import Asked
     from watersmeet.spark.sources.reading import read_sources
 
+    check_plan(plan)
+    check_marks(marks)
+    check_frames(frames, ("plan", "marks"))
     script = read_substrait(plan)
     if not frames:
         hint = "give a DataFrame for every table that the plan reads: `ws.substrait(plan, orders=orders)`."
-        raise refuse("WRONG_ARGUMENT", argument="frames", value="nothing", reason="a plan has no rows", hint=hint)
+        raise wrong("frames", None, "a plan has no rows", hint)
     spark = next(iter(frames.values())).sparkSession
-    return build(spark, script, read_sources(spark, script, frames), marks=marks)[0].compiled.result
+    return _result(spark, Asked(script, read_sources(spark, script, frames), {}, has_marks=marks is not None), marks)
 
 
 def explain(
     query: str | DataFrame,
     right: DataFrame | None = None,
-    on: str | Sequence[str] = (),
+    on: On = (),
     *,
-    within: str | int | None = None,
+    within: WithinTime | None = None,
     how: str = "inner",
     left_time: str | None = None,
     right_time: str | None = None,
-    left_lag: str | int | None = None,
-    right_lag: str | int | None = None,
+    left_lag: Duration | None = None,
+    right_lag: Duration | None = None,
     **frames: DataFrame,
-) -> str:
-    """How a query would run, and why so: for a script and its DataFrames, or for the arguments of `join`."""
-    from watersmeet.spark.compile.build import source_of
+) -> Explanation:
+    """How a query would run, and why so: of a result, of a script and its DataFrames, or of the arguments of `join`.
 
+    It is a text; a notebook shows the drawing.
+
+    Example::
+
+        ws.explain(ws.asof_join(trades, quotes, on="ticker"))
+    """
+    from watersmeet.spark.compile.results import Asked, with_results
+
+    result = None if isinstance(query, str) or right is not None else _known_result(query)
+    if result is not None:
+        return Explanation.of([(result.query, result.plan)], OPERATORS)
     if isinstance(query, str):
+        check_frames(frames, ())
         script = with_columns(read_script(query, given=frames))
-        sources = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
+        asked = Asked(script, frames, _extra(script, frames))
     else:
         if right is None:
-            hint = 'write `ws.explain(left, right, on="id", within="1 hour")`.'
-            raise refuse("WRONG_ARGUMENT", argument="right", value=None, reason="a join has two sides", hint=hint)
+            hint = 'explain what a call of ws gave, as it is, or `ws.explain(left, right, on="id", within="1 hour")`.'
+            raise wrong("query", query, "it is no result of a call", hint)
         times = (EventTime(left_time, left_lag), EventTime(right_time, right_lag))
         script, sources = interval_call(query, right, on, within, how, times)
-        frames = {LEFT: query, RIGHT: right}
-    inputs = "batches" if frames and not any(frame.isStreaming for frame in frames.values()) else "streams"
-    return "\n\n".join(
-        render(one, plan_query(one, OPERATORS), OPERATORS) for one in analyze(script, sources, inputs=inputs)
-    )
+        asked = Asked(script, {LEFT: query, RIGHT: right}, sources)
+    asked = with_results(asked)
+    queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
+    return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
 
 
-def _result(
+def progress(query: StreamingQuery) -> Totals:
+    """What a streaming query with joins of ours has done so far, as values.
+
+    Of the batches that Spark remembers: the latest hundred, or as many as
+    ``spark.sql.streaming.numRecentProgressUpdates`` says. State and watermarks are those of now.
+
+    Example::
+
+        so_far = ws.progress(query)
+        so_far.rows_in, so_far.late, so_far.state_rows, so_far.watermarks, so_far.lags()
+    """
+    from watersmeet.spark.run.reports import totals_of
+
+    if not hasattr(query, "recentProgress"):
+        hint = "give what `writeStream...start()` returned."
+        raise wrong("query", query, "it is no streaming query", hint)
+    return totals_of(query)
+
+
+def _known_result(frame: DataFrame) -> Result | None:
+    """What a DataFrame is, if a call of ours gave it."""
+    from watersmeet.spark.compile.results import result_of
+
+    check_frame("query", frame)
+    return result_of(frame)
+
+
+def _called(
     call: Call,
     frames: Mapping[str, DataFrame],
     late: LateRows,
@@ -311,16 +371,43 @@ def _result(
     shards: int | None,
     marks: DataFrame | None,
 ) -> DataFrame:
-    """The DataFrame of the one query that a call stands for."""
-    from watersmeet.spark.compile.build import build
+    """The DataFrame that a call stands for."""
+    from watersmeet.spark.compile.results import Asked
 
     check_choice("late", late, ("counted", "kept"))
+    check_marks(marks)
     script, sources = call
-    spark = next(iter(frames.values())).sparkSession
+    number = positive("shards", shards)
+    asked = Asked(script, frames, sources, limits=limits, shards=number, has_marks=marks is not None)
+    return _result(next(iter(frames.values())).sparkSession, asked, marks, late)
+
+
+def _result(spark: SparkSession, asked: Asked, marks: DataFrame | None, late: LateRows = "counted") -> DataFrame:
+    """The DataFrame of the one query that is asked for; other calls know it again."""
+    from watersmeet.spark.compile.build import build
+    from watersmeet.spark.compile.results import Result, remember, with_results
+
+    asked = with_results(asked)
     (built,) = build(
-        spark, script, frames, extra=sources, marks=marks, late=late, limits=limits, shards=positive("shards", shards)
-    )
-    return built.compiled.result
+        spark, asked.script, asked.frames, extra=asked.sources, marks=marks, late=late, limits=asked.limits,
+        shards=asked.shards, files=asked.files,
+    )  # fmt: skip
+    result = built.compiled.result
+    [query] = asked.script.queries
+    shows_more = late == "kept" or query.late_into is not None or bool(query.apart)
+    remember(result, Result(built.query, built.plan, None if shows_more else asked))
+    return result
+
+
+def _extra(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:
+    """DataFrames as sources of a script. What a declaration says of a result goes before what its query has."""
+    from watersmeet.spark.compile.build import source_of
+    from watersmeet.spark.compile.results import is_taken_in
+
+    found = {name: _as_table(source_of(name, frame), frame, frames) for name, frame in frames.items()}
+    declared = {source.name.lower() for source in script.sources}
+    plain = {name for name, frame in frames.items() if name.lower() in declared and is_taken_in(frame)}
+    return {name: replace(source, watermarks=()) if name in plain else source for name, source in found.items()}
 
 
 def _as_table(source: Source, frame: DataFrame, frames: Mapping[str, DataFrame]) -> Source:

@@ -10,9 +10,9 @@ from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
-from watersmeet.catalog import Amount, Source
-from watersmeet.duration import parse_duration
-from watersmeet.errors import refuse
+from watersmeet import arguments as given
+from watersmeet.arguments import Duration, check_choice, check_column, check_frame, check_text
+from watersmeet.catalog import Source
 from watersmeet.families.asof.relation import AsofJoin
 from watersmeet.families.sync.relation import SyncJoin
 from watersmeet.families.window.read import read_window
@@ -24,6 +24,7 @@ from watersmeet.plan.expressions import Expr, column, quote
 from watersmeet.plan.nodes import (
     PRESERVED,
     Apart,
+    Clause,
     Item,
     Join,
     JoinKind,
@@ -63,6 +64,9 @@ On = str | Sequence[str]
 PadWith = Literal["nulls", "zeros"] | Mapping[str, Any]
 """What the columns of a side show beside a row that stayed alone: NULL, 0 and the like, or a value for each column."""
 
+WithinTime = Duration | tuple[Duration, Duration]
+"""The longest time between two rows that meet; of a pair, how far the right one may lie before and after the left."""
+
 Direction = Literal["backward", "forward", "nearest"]
 """Which version a row gets: the latest at or before its time, the earliest at or after it, or the closer of both."""
 
@@ -72,16 +76,35 @@ class EventTime:
     """The event time of a side as arguments give it: its column, its lag, and after how long the side is idle."""
 
     column: str | None = None
-    lag: str | int | None = None
-    idle: str | None = None
+    lag: Duration | None = None
+    idle: Duration | None = None
 
-    def source(self, name: str, frame: DataFrame) -> Source:
-        """A DataFrame as a source of that name with this event time."""
+    def source(self, name: str, frame: DataFrame, prefix: str = "") -> Source:
+        """A DataFrame as a source of that name with this event time; ``prefix`` is what its arguments begin with."""
         from watersmeet.spark.compile.build import source_of
+        from watersmeet.spark.compile.results import is_taken_in
 
-        lag = None if self.lag is None else amount(f"{name}_lag", self.lag)
-        idle = None if self.idle is None else amount(f"{name}_idle", self.idle).value
+        check_frame(name, frame)
+        check_column(f"{prefix}time", self.column)
+        lag = given.lag(f"{prefix}lag", self.lag)
+        idle = given.idle(f"{prefix}idle", self.idle)
+        if idle is not None and is_taken_in(frame):
+            hint = f"give {prefix}idle to the call that reads the source."
+            raise given.wrong(f"{prefix}idle", self.idle, "a result has rows whenever its sources have", hint)
         return source_of(name, frame, self.column, lag, idle)
+
+    def scan(self, name: str, frame: DataFrame, prefix: str = "", clause: Clause | None = None) -> Scan:
+        """What reads a DataFrame in a query: of a result only those watermarks that these arguments leave."""
+        from watersmeet.spark.compile.results import is_taken_in, result_of
+
+        result = result_of(frame)
+        if result is None or not is_taken_in(frame) or (self.column is None and self.lag is None):
+            return Scan(name, name, clause=clause)
+        source = self.source(name, frame, prefix)
+        known = {mark.column for mark in result.watermarks} if self.lag is None else set[str]()
+        watermarks = tuple(mark for mark in source.watermarks if mark.column not in known)
+        times = tuple(mark.column for mark in source.watermarks)
+        return Scan(name, name, clause=clause, watermarks=watermarks, times=times)
 
 
 Times = tuple[EventTime, EventTime]
@@ -89,13 +112,15 @@ NO_TIMES: Times = (EventTime(), EventTime())
 
 
 def interval_call(
-    left: DataFrame, right: DataFrame, on: On, within: str | int | None, how: str, times: Times = NO_TIMES
+    left: DataFrame, right: DataFrame, on: On, within: WithinTime | None, how: str, times: Times = NO_TIMES
 ) -> Call:
     """What a call of `join` stands for."""
+    sources = _sources(left, right, times)
     text, condition, using = _condition(on)
-    span = None if within is None else Within(amount("within", within))
-    joined = Join(Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind_of(how), on=condition, using=using, within=span)
-    return _call(joined, text), _sources(left, right, times)
+    span = None if within is None else _within(within)
+    sides = _scans(left, right, times)
+    joined = Join(*sides, kind_of(how), on=condition, using=using, within=span)
+    return _call(joined, text), sources
 
 
 @dataclass(frozen=True)
@@ -107,15 +132,18 @@ class WindowOptions:
     unmatched: Literal["padded", "apart"] = "padded"
     discarded: Literal["dropped", "emitted"] = "dropped"
     trigger: Literal["hidden", "shown"] = "hidden"
-    order_by: str | tuple[str, str] | None = None
+    order_by: str | tuple[str | None, str | None] | None = None
 
 
 def window_call(
     left: DataFrame, right: DataFrame, on: On, windows: tuple[str, str], how: str, options: WindowOptions
 ) -> Call:
     """What a call of `window_join` stands for."""
+    sources = _sources(left, right, NO_TIMES)
     text, condition, using = _condition(on)
     kind = kind_of(how)
+    for name, window in zip((LEFT, RIGHT), windows, strict=True):
+        check_text(f"{name}_window", window, '"COUNT 100"')
     scans = [
         Scan(name, name, clause=read_window(window, f"{name}_window"))
         for name, window in zip((LEFT, RIGHT), windows, strict=True)
@@ -129,18 +157,19 @@ def window_call(
     sides = [side for side in (LEFT, RIGHT) if options.unmatched == "apart" and kind in PRESERVED[side]]
     apart = tuple(Apart(f"UNMATCHED {side.upper()}", f"_unmatched_{side}", f"unmatched_{side}") for side in sides)
     query = replace(script.queries[0], apart=apart)
-    settings = [Setting("watersmeet.window.emit_discarded", "true")] if options.discarded == "emitted" else []
-    sources = _sources(left, right, NO_TIMES)
-    orders = (options.order_by,) * 2 if isinstance(options.order_by, str | None) else options.order_by
+    emitted = "true" if options.discarded == "emitted" else "false"
+    orders = given.pair("order_by", options.order_by)
     ordered = {name: replace(sources[name], order=by) for name, by in zip((LEFT, RIGHT), orders, strict=True)}
-    return replace(script, queries=(query,), settings=tuple(settings)), ordered
+    settings = (Setting("watersmeet.window.emit_discarded", emitted),)
+    return replace(script, queries=(query,), settings=settings), ordered
 
 
 def sync_call(frames: Mapping[str, DataFrame], time: EventTime, disorder: Literal["drop", "error"]) -> Call:
     """What a call of `sync_join` stands for."""
-    joined = SyncJoin(tuple(Scan(name, name) for name in frames))
+    sources = {name: time.source(name, frame) for name, frame in frames.items()}
+    joined = SyncJoin(tuple(time.scan(name, frame) for name, frame in frames.items()))
     script = replace(_call(joined), settings=(Setting("watersmeet.sync.disorder", disorder),))
-    return script, {name: time.source(name, frame) for name, frame in frames.items()}
+    return script, sources
 
 
 def asof_call(
@@ -149,68 +178,43 @@ def asof_call(
     on: On,
     how: str,
     match: tuple[Direction, Literal["allowed", "excluded"]],
-    tolerance: str | int | None,
+    tolerance: Duration | None,
     default: Mapping[str, Any],
     times: Times,
 ) -> Call:
     """What a call of `asof_join` stands for."""
-    text, condition, using = _condition(on)
     sources = _sources(left, right, times)
+    text, condition, using = _condition(on)
     own, version = (_time(sources[name], name) for name in (LEFT, RIGHT))
     direction, exact = match
     if direction == "nearest" and exact == "excluded":
         hint = 'leave it out, or use direction="backward" or direction="forward".'
         reason = "the nearest version may have the same time"
-        raise refuse("WRONG_ARGUMENT", argument="exact", value=repr(exact), reason=reason, hint=hint)
+        raise given.wrong("exact", exact, reason, hint)
     comparison = {"backward": ">", "forward": "<"}.get(direction, "") + ("=" if exact == "allowed" else "")
     asked = f"nearest({own}, {version})" if direction == "nearest" else f"{own} {comparison} {version}"
-    span = None if tolerance is None else Within(amount("tolerance", tolerance))
+    span = None if tolerance is None else Within(given.amount("tolerance", tolerance))
     joined = AsofJoin(
-        Scan(LEFT, LEFT), Scan(RIGHT, RIGHT), kind_of(how), on=condition, using=using, within=span,
-        match=read_expression(asked), defaults=_values(default),
+        *_scans(left, right, times), kind_of(how), on=condition, using=using, within=span,
+        match=read_expression(asked), defaults=_values(given.values("default", default)),
     )  # fmt: skip
     return _call(joined, text), sources
 
 
 def kind_of(how: str) -> JoinKind:
     """The kind of join that a name of Spark's stands for."""
+    hint = 'use "inner", "left", "right", "full", "semi" or "anti".'
+    check_text("how", how, '"left"')
     kind = KINDS.get(how.lower().replace("_", ""))
     if kind is None:
-        hint = 'use "inner", "left", "right", "full", "semi" or "anti".'
-        raise refuse("WRONG_ARGUMENT", argument="how", value=repr(how), reason="it names no kind of join", hint=hint)
+        raise given.wrong("how", how, "it names no kind of join", hint)
     return kind
-
-
-def amount(argument: str, value: str | int) -> Amount:
-    """A length of time, or a number."""
-    if isinstance(value, int):
-        return Amount(value, is_interval=False)
-    try:
-        return Amount(parse_duration(value), is_interval=True)
-    except ValueError as error:
-        hint = f'write {argument}="5 minutes".'
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=repr(value), reason=str(error), hint=hint) from error
-
-
-def positive(argument: str, value: int | None) -> int | None:
-    """A number of at least one, or nothing."""
-    if value is not None and value < 1:
-        hint = "leave it out, or give a number from 1."
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=value, reason="there must be at least one", hint=hint)
-    return value
 
 
 def limits(max_rows: int | None, overflow: Overflow) -> Limits | None:
     """How many rows may be kept, if that is limited."""
     check_choice("overflow", overflow, ("fail", "drop_oldest"))
-    return None if max_rows is None else Limits(positive("max_rows", max_rows), overflow)
-
-
-def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse what is none of the choices."""
-    if value not in choices:
-        hint = "use " + " or ".join(f'"{choice}"' for choice in choices) + "."
-        raise refuse("WRONG_ARGUMENT", argument=argument, value=repr(value), reason="it is no choice", hint=hint)
+    return None if max_rows is None else Limits(given.positive("max_rows", max_rows), overflow)
 
 
 def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) -> Script:
@@ -219,13 +223,23 @@ def _call(relation: Relation, text: str = "", further: tuple[Item, ...] = ()) ->
 
 def _condition(on: On) -> tuple[str, Expr | None, tuple[str, ...]]:
     """What ``on`` says: its text, the condition in it, or the columns that it names."""
+    said = given.condition(on)
     if isinstance(on, str) and not _NAME.fullmatch(on):
         return on, read_expression(on), ()
-    return "", None, (on,) if isinstance(on, str) else tuple(on)
+    return "", None, said
+
+
+def _within(within: WithinTime) -> Within:
+    before, after = given.before_and_after("within", within)
+    return Within(after, earlier=None if before == after else before)
 
 
 def _sources(left: DataFrame, right: DataFrame, times: Times) -> dict[str, Source]:
-    return {LEFT: times[0].source(LEFT, left), RIGHT: times[1].source(RIGHT, right)}
+    return {LEFT: times[0].source(LEFT, left, "left_"), RIGHT: times[1].source(RIGHT, right, "right_")}
+
+
+def _scans(left: DataFrame, right: DataFrame, times: Times) -> tuple[Scan, Scan]:
+    return times[0].scan(LEFT, left, "left_"), times[1].scan(RIGHT, right, "right_")
 
 
 def _time(source: Source, side: str) -> str:
@@ -234,19 +248,19 @@ def _time(source: Source, side: str) -> str:
     if len(columns) == 1:
         return f"{quote(side)}.{quote(columns[0])}"
     reason = "the side has several watermarks" if columns else "the side has no watermark"
-    hint = f'name the column to compare: {side}_time="ts".'
-    raise refuse("WRONG_ARGUMENT", argument=f"{side}_time", value=None, reason=reason, hint=hint)
+    raise given.wrong(f"{side}_time", None, reason, f'name the column to compare: {side}_time="ts".')
 
 
-def _pad(side: Side, given: PadWith) -> Pad | None:
-    if isinstance(given, str):
-        check_choice(f"{side}_pad", given, ("nulls", "zeros"))
-        return None if given == "nulls" else Pad(side, "zeros")
-    return Pad(side, _values(given))
+def _pad(side: Side, pad: PadWith) -> Pad | None:
+    argument = f"{side}_pad"
+    if isinstance(pad, Mapping):
+        return Pad(side, _values(given.values(argument, pad)))
+    check_choice(argument, pad, ("nulls", "zeros"))
+    return None if pad == "nulls" else Pad(side, "zeros")
 
 
-def _values(given: Mapping[str, Any]) -> Values:
-    return tuple((name, _constant(name, value)) for name, value in given.items())
+def _values(values: Mapping[str, Any]) -> Values:
+    return tuple((name, _constant(name, value)) for name, value in values.items())
 
 
 def _constant(name: str, value: Any) -> Expr:
@@ -265,4 +279,4 @@ def _constant(name: str, value: Any) -> Expr:
         kind = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
         return Expr("other", text=f"{kind} '{value.isoformat()}'")
     hint = "give a text, a number, a truth value, a date or a datetime, or None."
-    raise refuse("WRONG_ARGUMENT", argument=name, value=repr(value), reason="it is no constant of SQL", hint=hint)
+    raise given.wrong(name, value, "it is no constant of SQL", hint)

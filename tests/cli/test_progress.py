@@ -1,40 +1,97 @@
-"""How progress is shown: a table on a terminal, lines of JSON elsewhere."""
+"""How progress is shown: a table on a terminal, else a short line per batch, or one of JSON."""
 
 from __future__ import annotations
 
 import io
 import json
+import time
 from dataclasses import replace
 
 from rich.console import Console
 
 from watersmeet.cli.failure import Format
-from watersmeet.cli.progress import Board
+from watersmeet.cli.progress import Board, progress_in_short, progress_table
 from watersmeet.observe.progress import Progress
+from watersmeet.observe.totals import Totals
 
-FIRST = Progress("delivered", 0, 1000, 700, 600, 100, 3, 400, {"o.order_time": "2026-03-02 08:00:00"}, 1.25)
-SECOND = Progress("delivered", 1, 500, 300, 250, 50, 1, 380, {"o.order_time": "2026-03-02 09:00:00"}, 0.5)
+SECOND_LONG = 1_000_000
+EIGHT = 1_772_438_400
+"""2026-03-02 08:00:00."""
+FIRST = Progress(
+    "delivered", 0, 1000, 700, 600, 100, 3, 400, {"o.order_time": "2026-03-02 08:00:00"}, 2.0,
+    marks={"o.order_time": EIGHT * SECOND_LONG}, temporal=frozenset({"o.order_time", "d.delivery_time"}),
+    sources={"orders": 600, "deliveries": 400}, state_bytes=2_500_000, at=EIGHT + 60.0,
+    own={"o.order_time": EIGHT * SECOND_LONG, "d.delivery_time": (EIGHT - 90) * SECOND_LONG},
+)  # fmt: skip
+LATER = replace(
+    FIRST, batch=1, rows_in=500, rows_out=300, matched=250, padded=50, late=1, state_rows=380, seconds=0.5,
+    watermarks={"o.order_time": "2026-03-02 09:00:00"}, sources={"orders": 500, "deliveries": 0}, at=EIGHT + 63.0,
+)  # fmt: skip
 
 
 def shown(format: Format, *, is_terminal: bool) -> tuple[Board, str]:
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=100, legacy_windows=False)
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=120, legacy_windows=False)
     with Board(format, console) as board:
         board.show(FIRST)
-        board.show(SECOND)
+        board.show(LATER)
     assert isinstance(console.file, io.StringIO)
     return board, console.file.getvalue()
+
+
+def table(*batches: Progress, now: float) -> list[str]:
+    """The lines of the table, its columns one space apart."""
+    totals = Totals()
+    for batch in batches:
+        totals = totals.plus(batch)
+    console = Console(file=io.StringIO(), width=160)
+    console.print(progress_table({"delivered": totals}, now))
+    assert isinstance(console.file, io.StringIO)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
 
 
 def test_a_terminal_shows_totals_and_the_latest_watermarks() -> None:
     board, text = shown(Format.text, is_terminal=True)
     last = text.split("query")[-1]
-    for part in ("1,500", "1,000", "850", "150", "4", "380", "2026-03-02 09:00:00", "0.5"):
+    for part in ("1,500", "1,000", "850", "150", "4", "380", "2026-03-02 09:00:00", "0.5", "2.5 MB"):
         assert part in last
     assert (board.rows_in, board.late) == (1500, 4)
 
 
-def test_the_partitions_of_windows_have_a_column() -> None:
+def test_the_table_has_rates_lags_and_which_side_holds_the_others_back() -> None:
+    names, counts, *below = table(FIRST, LATER, now=EIGHT + 65.0)
+    assert names == "query batch rows in in/s rows out out/s matched padded late state bytes s/batch"
+    # 1,500 rows came in and 1,000 went out in the five seconds since the first of these batches began.
+    assert counts == "delivered 1 1,500 300 1,000 200 850 150 4 380 2.5 MB 0.5"
+    assert below == [
+        "source orders 1,100 rows 220/s",
+        "source deliveries 400 rows 80/s",
+        "watermark o.order_time 2026-03-02 09:00:00 1 min 5 s behind",
+    ]
+    held = replace(LATER, watermarks={**LATER.watermarks, "d.delivery_time": "2026-03-02 07:58:30"})
+    assert table(FIRST, held, now=EIGHT + 65.0)[-1].endswith("holds the others back by 1 min 30 s")
+    silent = replace(FIRST, own={"o.order_time": 1}, silent=frozenset({"d.delivery_time"}))
+    assert table(silent, now=EIGHT)[-1] == "watermark d.delivery_time none holds the others back: no row yet"
+
+
+def test_rates_fade_when_nothing_comes() -> None:
+    totals = Totals().plus(FIRST)
+    assert totals.rates(EIGHT + 62.0).rows_in == 500
+    assert totals.rates(EIGHT + 90.0).rows_in == 0
+
+
+def test_something_moves_before_the_first_batch() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
+    with Board(Format.text, console) as board:
+        time.sleep(1.7)
+        assert isinstance(console.file, io.StringIO)
+        assert "Spark starts, 0 s" in console.file.getvalue() and "Spark starts, 1 s" in console.file.getvalue()
+        board.wait_for("the first batch is under way")
+        time.sleep(0.5)
+        assert "the first batch is under way, 0 s" in console.file.getvalue()
+
+
+def test_the_partitions_of_windows_have_a_column() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=140, legacy_windows=False)
     with Board(Format.text, console) as board:
         board.show(replace(FIRST, partitions={"left": 1200, "right": 0}))
     assert isinstance(console.file, io.StringIO)
@@ -42,9 +99,20 @@ def test_the_partitions_of_windows_have_a_column() -> None:
     assert "partitions" in shown and "1,200 + 0" in shown
 
 
-def test_elsewhere_there_is_a_line_per_batch() -> None:
-    for format, is_terminal in ((Format.text, False), (Format.json, True), (Format.json, False)):
-        _, text = shown(format, is_terminal=is_terminal)
+def test_elsewhere_there_is_a_short_line_per_batch() -> None:
+    _, text = shown(Format.text, is_terminal=False)
+    first, second = text.splitlines()
+    assert first == (
+        "delivered: batch 0, 1,000 rows in, 700 out, 3 late, 400 kept, 2.0 s, watermark 2026-03-02 08:00:00"
+    )
+    assert len(second) < 120
+    assert "late" not in progress_in_short(replace(FIRST, late=0))
+
+
+def test_the_full_record_is_json() -> None:
+    for is_terminal in (True, False):
+        _, text = shown(Format.json, is_terminal=is_terminal)
         lines = [json.loads(line) for line in text.splitlines()]
         assert [(line["batch"], line["rows_in"], line["late"]) for line in lines] == [(0, 1000, 3), (1, 500, 1)]
         assert lines[0]["watermarks"] == {"o.order_time": "2026-03-02 08:00:00"}
+        assert (lines[0]["sources"], lines[0]["state_bytes"]) == ({"orders": 600, "deliveries": 400}, 2_500_000)

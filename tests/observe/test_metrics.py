@@ -24,7 +24,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.endpoint import served
 from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, busy
-from watersmeet.observe.progress import Progress, progress_of
+from watersmeet.observe.progress import Progress, Reading, progress_of
 from watersmeet.observe.prometheus import Metrics
 
 GOLDEN = Path(__file__).parent / "metrics.txt"
@@ -151,14 +151,14 @@ def test_a_failed_query_takes_the_health_of_its_operators_and_a_batch_gives_it_b
 
 
 def test_the_progress_has_the_numbers_of_each_operator() -> None:
-    progress = progress_of("joined", REPORTED, frozenset({"a.t", "unknown.t"}), cores=2)
+    progress = progress_of("joined", REPORTED, Reading(frozenset({"a.t", "unknown.t"})), cores=2)
     assert (progress.rows_in, progress.rows_out, progress.padded) == (48, 6, 2)
     join, group = progress.operators.values()
     assert [*progress.operators] == ["a and b", "the groups of a"]
     assert (join.kind, join.events, join.events_processed, join.padded) == ("interval", 8, 40, 2)
     # Four shards on two cores may compute four seconds in a batch of two; one shard no more than two.
     assert (join.busy, group.busy) == (0.75, 0.25)
-    assert progress_of("joined", REPORTED, frozenset()).operators["a and b"].busy == 0.375
+    assert progress_of("joined", REPORTED, Reading()).operators["a and b"].busy == 0.375
     assert (join.backpressure, group.backpressure, progress.backpressure) == (0.5, 0.5, 0.5)
     assert (progress.marks, progress.temporal) == ({"a.t": 5}, {"a.t"})
 

@@ -79,11 +79,18 @@ def given_watermarks(source: Source, scan: Scan) -> tuple[Watermark, ...]:
 
 
 def marked(source: Source, scan: Scan) -> Source:
-    """The source with the watermarks that the query itself gives it, in place of declared ones of the same column."""
+    """The source with the watermarks that the query itself gives it, in place of declared ones of the same column.
+
+    If the query says which times count, it has no others.
+    """
     given = given_watermarks(source, scan)
     names = {mark.column.lower() for mark in given}
     kept = (mark for mark in source.watermarks if mark.column.lower() not in names)
-    return replace(source, watermarks=(*kept, *given)) if given else source
+    found = (*kept, *given) if given else source.watermarks
+    if scan.times:
+        chosen = {name.lower() for name in scan.times}
+        found = tuple(mark for mark in found if mark.column.lower() in chosen)
+    return replace(source, watermarks=found)
 
 
 def event_times(relation: AnalyzedRelation) -> tuple[EventTime, ...]:

@@ -223,6 +223,8 @@ def run(
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
 
+    On a terminal the progress is a live table; piped it is a short line per batch, with --format json the full record.
+
     \b
     Example:
       watersmeet run shop

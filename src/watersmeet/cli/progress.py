@@ -1,11 +1,11 @@
-"""The progress of a run: a live table on a terminal, else one line of JSON per batch."""
+"""The progress of a run: a live table on a terminal, else a line per batch, short or as JSON."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+import time
+from dataclasses import asdict, fields
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -13,52 +13,35 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.failure import Format
+from watersmeet.duration import DAY, HOUR, MINUTE, SECOND, format_duration
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.observe.progress import Progress, mark_in_words
+from watersmeet.observe.totals import Totals
 
-if TYPE_CHECKING:
-    from watersmeet.observe.progress import Progress
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What a query has done since the run began; ``last`` is its latest batch."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    matched: int = 0
-    padded: int = 0
-    late: int = 0
-    malformed: int = 0
-    batches: int = 0
-    last: Progress | None = None
-
-    def plus(self, progress: Progress) -> Totals:
-        """The totals after one more batch."""
-        return replace(
-            self,
-            rows_in=self.rows_in + progress.rows_in,
-            rows_out=self.rows_out + progress.rows_out,
-            matched=self.matched + progress.matched,
-            padded=self.padded + progress.padded,
-            late=self.late + progress.late,
-            malformed=self.malformed + progress.malformed,
-            batches=self.batches + 1,
-            last=progress,
-        )
+_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at"})
+"""What a line of JSON leaves out: the watermarks are there in words."""
+_REFRESHED = 4
 
 
 class Board:
-    """Shows every batch as it ends, and keeps the totals of each query."""
+    """Shows every batch as it ends, and keeps the totals of each query.
+
+    On a terminal it moves all the time: before the first batch it says what is waited for, and for how long.
+    """
 
     def __init__(self, format: Format, console: Console | None = None) -> None:
         self.totals: dict[str, Totals] = {}
+        self._format = format
         self._console = console or Console()
+        self._began = time.monotonic()
+        self._waits_for = "Spark starts"
         self._live: Live | None = None
         if format is Format.text and self._console.is_terminal:
-            self._live = Live(Text("waiting for the first batch"), console=self._console, refresh_per_second=8)
+            self._live = Live(console=self._console, refresh_per_second=_REFRESHED, get_renderable=self._shown)
 
     def __enter__(self) -> Board:
         if self._live is not None:
-            self._live.start()
+            self._live.start(refresh=True)
         return self
 
     def __exit__(
@@ -67,14 +50,19 @@ class Board:
         if self._live is not None:
             self._live.stop()
 
+    def wait_for(self, what: str) -> None:
+        """Say what is waited for from now on, until there is a batch."""
+        self._waits_for, self._began = what, time.monotonic()
+
     def show(self, progress: Progress) -> None:
         """Take in one batch."""
         self.totals[progress.query] = self.totals.get(progress.query, Totals()).plus(progress)
         if self._live is not None:
-            self._live.update(progress_table(self.totals))
-        else:
-            self._console.file.write(f"{progress_line(progress)}\n")
-            self._console.file.flush()
+            self._live.refresh()
+            return
+        line = progress_line(progress) if self._format is Format.json else progress_in_short(progress)
+        self._console.file.write(f"{line}\n")
+        self._console.file.flush()
 
     @property
     def rows_in(self) -> int:
@@ -86,49 +74,114 @@ class Board:
         """The rows that all queries have dropped as late."""
         return sum(totals.late for totals in self.totals.values())
 
+    def _shown(self) -> RenderableType:
+        if not self.totals:
+            return Text(f"{self._waits_for}, {time.monotonic() - self._began:.0f} s")
+        return progress_table(self.totals, time.time())
+
 
 def progress_line(progress: Progress) -> str:
     """A batch as one line of JSON."""
-    # The watermarks are there in words.
-    names = [field.name for field in fields(progress) if field.name not in ("marks", "temporal")]
+    names = [field.name for field in fields(progress) if field.name not in _NOT_SHOWN]
     values = {name: getattr(progress, name) for name in names}
-    values |= {"watermarks": dict(progress.watermarks), "partitions": dict(progress.partitions)}
-    values |= {"malformed_of": dict(progress.malformed_of)}
+    for name in ("watermarks", "partitions", "malformed_of", "sources"):
+        values[name] = dict(values[name])
     return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
 
 
-def progress_table(totals: dict[str, Totals]) -> RenderableType:
-    """All queries, a row each, and the watermarks below."""
+def progress_in_short(progress: Progress) -> str:
+    """A batch as one short line: what is zero and rarely is not is left out.
+
+    >>> progress_in_short(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
+    'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
+    """
+    parts = [f"batch {progress.batch}", f"{progress.rows_in:,} rows in", f"{progress.rows_out:,} out"]
+    rare = {"late": progress.late, "malformed": progress.malformed, "dropped": progress.dropped}
+    parts += [f"{count:,} {name}" for name, count in rare.items() if count]
+    parts += [f"{progress.state_rows:,} kept", f"{progress.seconds:.1f} s"]
+    if progress.marks:
+        column = min(progress.marks, key=lambda name: progress.marks[name])
+        parts.append(f"watermark {mark_in_words(progress.marks[column], is_temporal=column in progress.temporal)}")
+    return f"{progress.query}: {', '.join(parts)}"
+
+
+def progress_table(totals: dict[str, Totals], now: float) -> RenderableType:
+    """All queries, a row each; below them their sources and watermarks. ``now``: seconds since 1970."""
+    known = {query: total for query, total in totals.items() if total.last is not None}
     table = Table(box=None, pad_edge=False)
     table.add_column("query")
-    has_partitions = any(total.last is not None and total.last.partitions for total in totals.values())
-    partitions = ("partitions",) if has_partitions else ()
     # Shown once there are some.
-    has_malformed = any(total.malformed for total in totals.values())
-    malformed = ("malformed",) if has_malformed else ()
-    for name in (
-        "batch",
-        "rows in",
-        "rows out",
-        "matched",
-        "padded",
-        "late",
-        *malformed,
-        "state",
-        *partitions,
-        "s/batch",
-    ):
+    rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in known.values())]
+    partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in known.values()) else []
+    counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
+    for name in (*counted, "state", "bytes", *partitions, "s/batch"):
         table.add_column(name, justify="right")
-    marks = Table.grid(padding=(0, 2))
-    for query, total in totals.items():
-        if total.last is None:
-            continue
-        counts = [total.rows_in, total.rows_out, total.matched, total.padded, total.late]
-        counts += [total.malformed, total.last.state_rows] if has_malformed else [total.last.state_rows]
-        cells = [str(total.last.batch), *(f"{count:,}" for count in counts)]
-        # Of both windows, left first.
-        cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []
-        table.add_row(query, *cells, f"{total.last.seconds:.1f}")
-        for column, time in total.last.watermarks.items():
-            marks.add_row("watermark", column, time)
-    return Group(table, marks)
+    below = Table.grid(padding=(0, 2))
+    for query, total in known.items():
+        table.add_row(query, *_cells(total, rare, bool(partitions), now))
+        _add_sources(below, total, now)
+        _add_watermarks(below, total, now)
+    return Group(table, below)
+
+
+def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> list[str]:
+    assert total.last is not None
+    rates = total.rates(now)
+    cells = [str(total.last.batch), f"{total.rows_in:,}", _rate(rates.rows_in), f"{total.rows_out:,}"]
+    cells += [_rate(rates.rows_out), f"{total.matched:,}", f"{total.padded:,}", f"{total.late:,}"]
+    cells += [f"{getattr(total, name):,}" for name in rare]
+    cells += [f"{total.state_rows:,}", bytes_in_words(total.state_bytes)]
+    # Of both windows, left first.
+    cells += [" + ".join(f"{count:,}" for count in total.last.partitions.values())] if has_partitions else []
+    return [*cells, f"{total.seconds:.1f}"]
+
+
+def _add_sources(table: Table, total: Totals, now: float) -> None:
+    """The rows of each source, if there are several."""
+    rates = total.rates(now).sources
+    for source, rows in total.sources.items() if len(total.sources) > 1 else ():
+        table.add_row("source", source, f"{rows:,} rows", f"{_rate(rates.get(source, 0.0))}/s")
+
+
+def _add_watermarks(table: Table, total: Totals, now: float) -> None:
+    """The watermarks of the result, how far each is behind the clock, and which column holds the others back."""
+    last = total.last
+    assert last is not None
+    slowest = total.slowest
+    for column in dict.fromkeys((*last.watermarks, *sorted(last.silent))):
+        mark = last.marks.get(column)
+        is_time = column in last.temporal and mark is not None and mark != END_OF_INPUT
+        behind = f"{_rounded(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
+        held = ""
+        if slowest is not None and slowest[0] == column:
+            by = slowest[1]
+            length = "" if by is None else f" by {_rounded(by) if column in last.temporal else by}"
+            held = f"holds the others back{length}" if by is not None else "holds the others back: no row yet"
+        table.add_row("watermark", column, last.watermarks.get(column, "none"), behind, held)
+
+
+def bytes_in_words(count: int) -> str:
+    """A number of bytes as people read it.
+
+    >>> bytes_in_words(999), bytes_in_words(25_400_000)
+    ('999 B', '25.4 MB')
+    """
+    power = min(max(0, (len(str(count)) - 1) // 3), 4)
+    return f"{count / 1000**power:.{min(power, 1)}f} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _rate(rows: float) -> str:
+    return f"{rows:,.0f}" if rows >= 10 or rows == 0 else f"{rows:.1f}"
+
+
+def _rounded(micros: int) -> str:
+    """A length of time in its two largest units.
+
+    >>> _rounded(93_784_500_000), _rounded(1_500_000)
+    ('1 d 2 h', '1 s')
+    """
+    for unit in (DAY, HOUR, MINUTE):
+        if abs(micros) >= unit:
+            step = {DAY: HOUR, HOUR: MINUTE, MINUTE: SECOND}[unit]
+            return format_duration(int(micros / step) * step)
+    return format_duration(int(micros / SECOND) * SECOND)

@@ -141,10 +141,11 @@ def run_project(
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        with interruptible(), endpoint.serving(metrics):
+        with interruptible(), endpoint.serving(metrics), board:
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
-            with interruptible(), board:
+            with interruptible():
+                board.wait_for("the first batch is under way")
                 run_opened(opened, spark, storage, trigger, board, metrics, then)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)

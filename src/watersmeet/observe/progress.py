@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,12 +19,34 @@ MALFORMED = "watersmeet.malformed:"
 """How the names of the observations begin that count malformed rows, by source."""
 MARK = "watermark:"
 """How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
+OWN = "own:"
+"""How the names of marks begin that a side has by itself, whether the other side is as far or not."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the numbers that Spark reports of a query stand for.
+
+    ``temporal`` are the columns whose marks are times; ``feeds`` the sources that feed a join, by the name of its
+    observation and then by side. A side that another join feeds has none.
+    """
+
+    temporal: frozenset[str] = frozenset()
+    feeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+
+    def plus(self, other: Reading) -> Reading:
+        """What those of both stand for."""
+        return Reading(self.temporal | other.temporal, {**self.feeds, **other.feeds})
 
 
 @dataclass(frozen=True)
 class Progress:
     """What one batch of a query did. ``watermarks`` are shown as people read them; counts are of all joins together.
 
+    ``rows_in`` are the rows of its sources, each counted once whoever reads it, ``sources`` those of each. ``own`` are
+    the marks of columns as their sides have them, ``marks`` those of the result, which waits for all sides; of
+    ``silent`` columns no time was seen yet. ``at``:
+    when the batch began, in seconds since 1970. ``state_bytes``: what Spark says that it keeps for the state.
     ``malformed``: rows that could not be read, ``malformed_of`` by source. ``written``: rows written to the state,
     those of merged runs too. ``partitions``: how many partitions each side's window has now; nothing but for window
     joins. ``operators``: the numbers of each, by what people call it. ``marks`` are the watermarks as numbers,
@@ -50,26 +73,27 @@ class Progress:
     backpressure: float = 0.0
     malformed: int = 0
     malformed_of: Mapping[str, int] = field(default_factory=dict[str, int])
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    own: Mapping[str, int] = field(default_factory=dict[str, int])
+    silent: frozenset[str] = frozenset()
+    state_bytes: int = 0
+    at: float = 0.0
 
 
-def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str], cores: int | None = None) -> Progress:
-    """The progress in what Spark reports of a batch.
-
-    ``temporal`` are the columns whose marks are times; ``cores`` is how many tasks Spark runs at the same time.
-    """
+def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
+    """The progress in what Spark reports of a batch; ``cores`` is how many tasks Spark runs at the same time."""
     observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
     named = _joins(observed)
     joins = [*named.values()]
-    marks: dict[str, int] = {}
-    for values in joins:
-        marks |= {n.removeprefix(MARK): int(v) for n, v in values.items() if n.startswith(MARK) and v is not None}
+    marks, temporal = _marks(joins, MARK), reading.temporal
+    sources = _sources(observed, reading)
     seconds = float(reported["durationMs"].get("triggerExecution", 0)) / 1000
     backpressure = backpressure_of(reported)
     return Progress(
         query=name,
         batch=int(reported["batchId"]),
-        rows_in=summed(joins, "rows"),
-        rows_out=int(_numbers(observed[OUT]).get("rows") or 0) if OUT in observed else 0,
+        rows_in=sum(sources.values()) if sources else summed(joins, "rows") if joins else _read(reported),
+        rows_out=_out(observed, reported, joins),
         matched=summed(joins, "matched"),
         padded=summed(joins, "padded"),
         late=summed(joins, "late"),
@@ -85,13 +109,60 @@ def progress_of(name: str, reported: Mapping[str, Any], temporal: frozenset[str]
         backpressure=backpressure,
         malformed=sum(_malformed(observed).values()),
         malformed_of=_malformed(observed),
+        sources=sources,
+        own=_marks(joins, OWN),
+        silent=frozenset(
+            n.removeprefix(OWN) for values in joins for n, v in values.items() if n.startswith(OWN) and v is None
+        ),
+        state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
+        at=_moment(reported.get("timestamp")),
     )
+
+
+def _marks(joins: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, int]:
+    found = ((n.removeprefix(prefix), v) for values in joins for n, v in values.items() if n.startswith(prefix))
+    return {name: int(value) for name, value in found if value is not None}
+
+
+def _sources(observed: Mapping[str, Any], reading: Reading) -> dict[str, int]:
+    """The rows of each source. One that several joins read counts once: as often as the one that took most of it."""
+    found: dict[str, int] = {}
+    for key, sides in reading.feeds.items():
+        numbers: Mapping[str, Any] = _numbers(observed[key]) if key in observed else {}
+        for side, source in sides.items():
+            found[source] = max(found.get(source, 0), int(numbers.get(f"rows_{side}") or 0))
+    return found
+
+
+def _out(observed: Mapping[str, Any], reported: Mapping[str, Any], joins: Sequence[Mapping[str, Any]]) -> int:
+    """The rows of the result: as they were counted, else as the sink did, else as the only join handed them out."""
+    if OUT in observed:
+        return int(_numbers(observed[OUT]).get("rows") or 0)
+    sink: Mapping[str, Any] = reported.get("sink") or {}
+    written = int(sink.get("numOutputRows") or 0)
+    return written if written >= 0 else summed(joins[-1:], "emitted")
+
+
+def _read(reported: Mapping[str, Any]) -> int:
+    """The rows that Spark has read, where no join counts them."""
+    return sum(int(source.get("numInputRows") or 0) for source in reported.get("sources") or ())
+
+
+def _bytes(state: Mapping[str, Any]) -> int:
+    return int(state.get("memoryUsedBytes") or 0)
+
+
+def _moment(text: Any) -> float:
+    return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
 
 
 def _malformed(observed: Mapping[str, Any]) -> dict[str, int]:
     """The malformed rows of each source that had some."""
-    found = ((key.removeprefix(MALFORMED), values) for key, values in observed.items() if key.startswith(MALFORMED))
-    counts = {source: int(_numbers(values).get("rows") or 0) for source, values in found}
+    counts = Counter[str]()
+    for key, values in observed.items():
+        if key.startswith(MALFORMED):
+            source = key.removeprefix(MALFORMED)
+            counts[source.rpartition("#")[0] or source] += int(_numbers(values).get("rows") or 0)
     return {source: count for source, count in counts.items() if count}
 
 

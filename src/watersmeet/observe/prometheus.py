@@ -51,7 +51,7 @@ OPERATOR = (
 """Per operator. The names begin with ``watersmeet_``, as all do."""
 
 TOTAL = (
-    Family("query_rows_in_total", "counter", "Rows that came into the operators of the query.", "rows_in"),
+    Family("query_rows_in_total", "counter", "Rows of the sources of the query.", "rows_in"),
     Family("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
     Family("query_padded_total", "counter", "Rows that died alone and came out.", "padded"),
     Family("query_late_total", "counter", "Rows that came too late.", "late"),

@@ -88,7 +88,8 @@ class Windowed:
 class Scan(_Named):
     """A source under an alias; ``watermarks`` are those that the query itself gives it, not its declaration.
 
-    ``window`` is only there while a query is read, which then has it in its expressions.
+    ``window`` is only there while a query is read, which then has it in its expressions. ``times``: of the watermarks
+    only those of these columns count; none: all of them.
     """
 
     source: str
@@ -97,6 +98,7 @@ class Scan(_Named):
     clause: Clause | None = None
     watermarks: tuple[Watermark, ...] = ()
     window: Windowed | None = None
+    times: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

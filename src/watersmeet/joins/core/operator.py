@@ -97,6 +97,7 @@ class Report:
     - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
     - ``partitions``: partitions that the windows have now; nothing for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
+    - ``received``: the marks of its columns as they came, of each side by itself
     """
 
     rows: tuple[int, ...] = (0, 0)
@@ -108,6 +109,7 @@ class Report:
     watermarks: Marks = field(default_factory=dict[str, int])
     partitions: tuple[int, ...] = ()
     written: int = 0
+    received: Marks = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True)

@@ -140,6 +140,6 @@ class Shard:
         counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
         told = Report(
             **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
-            written=self.state.written, **report,
+            written=self.state.written, received=self.after.received, **report,
         )  # fmt: skip
         return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
+from watersmeet.observe.progress import Reading
 from watersmeet.physical import LateRows, Limits, QueryPlan, limits_of, plan_query
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import (
@@ -24,9 +25,12 @@ from watersmeet.spark.compile.refusals import (
     check_expressions,
     check_provider,
 )
+from watersmeet.spark.compile.results import is_taken_in, result_of
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.exchange.observed import reading_of
 from watersmeet.spark.private.told import watermark_delays
 from watersmeet.spark.run.starts import Told, token_of, told_of, watch
+from watersmeet.spark.session.workers import check_workers
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Built:
     compiled: Compiled
     compiler: Compiler
     told: Told
+    reading: Reading
 
 
 def build(
@@ -55,6 +60,7 @@ def build(
 ) -> tuple[Built, ...]:
     """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
     script, extra = _with_static_tables(script, frames, extra or {})
+    check_workers(spark)
     fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
     if fed_by == "streams":
         check_provider(spark)
@@ -87,10 +93,11 @@ def compile_plan(script: Script, planned: Planned, compiler: Compiler) -> Built:
     told = told_of(planned.plan, compiler.shards)
     compiler = replace(compiler, token=token_of(told))
     compiled = compiler.query(planned.plan)
-    watch(compiled.result)
+    reading = reading_of(planned.plan, compiler.observed_as, compiler.frames)
+    watch(compiled.result, compiler.token, reading)
     for met in compiled.joins:
         check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
-    return Built(planned.query, planned.plan, compiled, compiler, told)
+    return Built(planned.query, planned.plan, compiled, compiler, told, reading)
 
 
 def shards_of(script: Script, spark: SparkSession, shards: int | None) -> int:
@@ -103,9 +110,15 @@ def shards_of(script: Script, spark: SparkSession, shards: int | None) -> int:
 def source_of(
     name: str, frame: DataFrame, time: str | None = None, lag: Amount | None = None, idle: int | None = None
 ) -> Source:
-    """A DataFrame as a source: its columns, and its event time and lag from `withWatermark` or the arguments."""
+    """A DataFrame as a source: its columns, and its event time and lag from `withWatermark` or the arguments.
+
+    A result of ours has the watermarks of its query.
+    """
     fields = tuple(Field(f.name, f.dataType.simpleString(), f.nullable) for f in frame.schema)
     found = {column: Amount(delay, is_interval=True) for column, delay in watermark_delays(frame).items()}
+    result = result_of(frame)
+    if result is not None and (is_taken_in(frame) or not frame.isStreaming):
+        found |= {mark.column: mark.lag for mark in result.watermarks}
     if time is not None:
         # Names compare without case, as in Spark; a column that does not exist is left to the analysis to refuse.
         spelled = next((f.name for f in fields if f.name.lower() == time.lower()), time)

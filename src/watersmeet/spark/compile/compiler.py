@@ -209,9 +209,12 @@ class Compiler:
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        name = f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
-        met = Met(plan, observed(records, plan, name) if streaming else records, schemas)
+        met = Met(plan, observed(records, plan, self.observed_as(plan)) if streaming else records, schemas)
         return (*(join for one in fed for join in one.joins), met)
+
+    def observed_as(self, plan: JoinPlan) -> str:
+        """The name under which Spark adds up its numbers: what people call it, whose it is, and which one it is."""
+        return f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
 
     def moved(self, plan: JoinPlan, shards: tuple[int, ...], *, streaming: bool) -> list[DataFrame]:
         """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock."""

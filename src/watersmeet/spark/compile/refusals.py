@@ -24,15 +24,19 @@ from watersmeet.plan.relation import (
     views,
 )
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.session import STATE
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 def check_provider(spark: SparkSession) -> None:
-    """Refuse a session whose store cannot hold the state of a join."""
+    """Give a session a store that can hold the state of a join; refused if somebody has chosen another one."""
     provider = str(spark.conf.get(PROVIDER))
-    if not provider.endswith("RocksDBStateStoreProvider"):
+    if provider.endswith("RocksDBStateStoreProvider"):
+        return
+    if PROVIDER in spark.conf.getAll:
         raise refuse("STATE_STORE_PROVIDER", provider=provider.rsplit(".", 1)[-1])
+    spark.conf.set(PROVIDER, STATE[PROVIDER])
 
 
 def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.observe.progress import JOIN, MARK, port_names
-from watersmeet.physical import JoinPlan
+from watersmeet.observe.progress import JOIN, MARK, OWN, Reading, port_names
+from watersmeet.physical import (
+    JoinPlan,
+    LateralPlan,
+    QueryPlan,
+    RelationPlan,
+    ScanPlan,
+    StaticJoinPlan,
+    UnionPlan,
+    ViewPlan,
+    join_plans,
+    scan_plans,
+    view_plans,
+)
 from watersmeet.spark.exchange.packing import REPORT
 from watersmeet.spark.exchange.stateful import NUMBERS
+from watersmeet.type_names import is_moment
 
 
 def observed(records: DataFrame, plan: JoinPlan, name: str) -> DataFrame:
@@ -24,13 +37,60 @@ def observed(records: DataFrame, plan: JoinPlan, name: str) -> DataFrame:
     numbers.append(F.count(F.when(F.col("kind") == REPORT, 1)).alias("shards"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
     times = dict.fromkeys(time for port in plan.ports for time in port.times)
-    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times))
+    own = lowest_marks(times, "received", OWN)
+    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times, "watermarks", MARK), *own)
 
 
-def lowest_marks(times: Iterable[str]) -> list[Column]:
+def lowest_marks(times: Iterable[str], column: str, prefix: str) -> list[Column]:
     """Per watermarked column, the mark of the shard that is furthest behind."""
-    marks = F.from_json("watermarks", "map<string,bigint>")
-    return [F.min(F.try_element_at(marks, F.lit(time))).alias(f"{MARK}{time}") for time in times]
+    marks = F.from_json(column, "map<string,bigint>")
+    return [F.min(F.try_element_at(marks, F.lit(time))).alias(f"{prefix}{time}") for time in times]
+
+
+def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]) -> Reading:
+    """What the numbers of a query stand for, whose joins are observed under these names.
+
+    A DataFrame that has several names is one source, under the first of them.
+    """
+    first = {name: next(n for n, other in frames.items() if other is frame) for name, frame in frames.items()}
+    feeds = {
+        f"{JOIN}{name_of(join)}": {
+            side: first.get(source, source)
+            for side, port in zip(port_names(len(join.ports)), join.ports, strict=True)
+            if (source := _source(port.input)) is not None
+        }
+        for join in join_plans(plan.relation)
+    }
+    return Reading(temporal_of(plan), feeds)
+
+
+def temporal_of(plan: QueryPlan) -> frozenset[str]:
+    """The watermarked columns of a query that hold timestamps or dates."""
+    found = {
+        f"{scan.alias}.{mark.column}"
+        for scan in scan_plans(plan.relation)
+        for mark in scan.source.watermarks
+        if (field := scan.source.field(mark.column)) is not None and is_moment(field.type)
+    }
+    for view in view_plans(plan.relation):
+        found |= {outer for inner, outer in view.marks if inner in found}
+    return frozenset(found)
+
+
+def _source(plan: RelationPlan) -> str | None:
+    """The source whose rows a relation brings; None if they are those of a join, which has counted them."""
+    match plan:
+        case ScanPlan():
+            return "+".join(part.name for part in plan.parts) or plan.source.name
+        case ViewPlan() | LateralPlan():
+            return _source(plan.input)
+        case StaticJoinPlan():
+            return _source(plan.stream)
+        case UnionPlan():
+            names = [_source(one) for one in plan.inputs]
+            return None if None in names else "+".join(name for name in names if name is not None)
+        case JoinPlan():
+            return None
 
 
 def cores(spark: SparkSession) -> int | None:

@@ -32,7 +32,7 @@ NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
 MET_DDL = (
     "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
     + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
-    + ", watermarks STRING"
+    + ", watermarks STRING, received STRING"
 )
 _FINGERPRINT = "fingerprint"
 _ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
@@ -247,6 +247,7 @@ class _Tally:
         report = _added(self.reports)
         numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
         numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": json.dumps(dict(report.watermarks))}
+        numbers["received"] = json.dumps(dict(report.received))
         for name in NUMBERS:
             values: tuple[int, ...] = getattr(report, name)
             numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]

@@ -3,19 +3,29 @@
 Why: Spark puts its archive of PySpark before the package that is installed, and offers no setting to leave it out.
 Uses: the names of its archives on ``PYTHONPATH``, and how it calls Python for a worker. Seen in: 4.3.0. Where archives
 are called otherwise they stay on the path: workers then start more slowly.
+
+In a session that is not ours: ``SparkContext.pythonExec`` and ``environment``, which every function that is sent to
+workers takes along. Where they are missing, workers run what they ran.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import site
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from watersmeet.spark.private import asking
 from watersmeet.spark.private.spare import WORKER
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PYTHON = """\
 #!/bin/sh
@@ -56,3 +66,25 @@ def worker_python(environ: Mapping[str, str]) -> str:
     python, script = shlex.quote(sys.executable), shlex.quote(str(asking.__file__))
     text = PYTHON.format(python=python, worker=WORKER, spare=asking.SPARE, asking=script)
     return str(shim("python", text, environ))
+
+
+def own_python(spark: SparkSession) -> bool:
+    """Let the workers of a session on this machine run this interpreter; False where that is not ours to say.
+
+    Whoever has set ``PYSPARK_PYTHON`` has chosen another one.
+    """
+    try:
+        context: Any = spark.sparkContext
+    except PySparkException:
+        return False
+    if not str(context.master).startswith("local") or "PYSPARK_PYTHON" in os.environ:
+        return False
+    if not hasattr(context, "pythonExec") or not isinstance(getattr(context, "environment", None), dict):
+        return False
+    context.pythonExec = sys.executable
+    package = str(Path(__file__).parents[3])
+    if package not in site.getsitepackages():
+        before = context.environment.get("PYTHONPATH", "")
+        if package not in before.split(os.pathsep):
+            context.environment["PYTHONPATH"] = f"{package}{os.pathsep}{before}" if before else package
+    return True

@@ -21,7 +21,7 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, ref
 from watersmeet.formats import sink_format
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.showing import CONSOLE, NOTHING
-from watersmeet.physical import scan_plans, view_plans
+from watersmeet.physical import scan_plans
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.relation import AnalyzedQuery
@@ -39,7 +39,6 @@ from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
-from watersmeet.type_names import is_moment
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
 
@@ -73,15 +72,6 @@ class Prepared:
     def checkpoint(self) -> Path:
         """Where Spark keeps how far it is."""
         return self.target.checkpoint
-
-    @property
-    def temporal(self) -> frozenset[str]:
-        """The watermarked columns that hold timestamps or dates."""
-        scans = scan_plans(self.built.plan.relation)
-        found = {c for s in scans for c, field in _times(s.alias, s.source) if is_moment(field)}
-        for view in view_plans(self.built.plan.relation):
-            found |= {outer for inner, outer in view.marks if inner in found}
-        return frozenset(found)
 
     @property
     def used(self) -> list[Source | Sink]:
@@ -255,10 +245,3 @@ def _sink(script: Script, name: str | None, span: Span, spark: SparkSession) -> 
         if is_unknown_format(error):
             raise unwritten(sink, script.place(sink.span), error) from error
     return sink
-
-
-def _times(alias: str, source: Source) -> Iterator[tuple[str, str]]:
-    for watermark in source.watermarks:
-        found = source.field(watermark.column)
-        if found is not None:
-            yield f"{alias}.{watermark.column}", found.type

@@ -6,12 +6,16 @@ again in whatever frame they end up, and with them what they are: their identiti
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.observe.progress import Reading
 from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
@@ -23,7 +27,9 @@ from watersmeet.spark.sources.missing import check_inputs
 
 ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
 
+_TOKEN = re.compile(r"#([0-9a-f]{16})\.")
 _built: dict[str, Told] = {}
+_readings: dict[str, Reading] = {}
 
 
 def token_of(told: Told) -> str:
@@ -38,10 +44,17 @@ def told_of(plan: QueryPlan, shards: int) -> Told:
     return Told(identity_of(plan, shards), words_of(plan))
 
 
-def watch(frame: DataFrame) -> None:
-    """See to it that starts of queries like this frame are looked at; once is enough."""
+def watch(frame: DataFrame, token: str, reading: Reading) -> None:
+    """See to it that starts of queries like this frame are looked at, and that what Spark reports of them is known."""
     if frame.isStreaming:
         watch_starts(type(frame.writeStream), _before_start)
+        _readings[token] = reading
+
+
+def reading_of(names: Iterable[str]) -> Reading:
+    """What numbers under these names of observations stand for, if they are of queries that were built here."""
+    tokens = dict.fromkeys(found[1] for name in names if (found := _TOKEN.search(name)) is not None)
+    return reduce(Reading.plus, (_readings[token] for token in tokens if token in _readings), Reading())
 
 
 def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:

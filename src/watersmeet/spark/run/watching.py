@@ -141,7 +141,7 @@ class Watched:
                 self.seen = reported["batchId"]
                 self.failures = 0
                 self.listeners.on_progress(
-                    progress_of(self.prepared.name, reported, self.prepared.temporal, cores(spark))
+                    progress_of(self.prepared.name, reported, self.prepared.built.reading, cores(spark))
                 )
                 if not self.loading.is_done:
                     self.loading.take(reported)

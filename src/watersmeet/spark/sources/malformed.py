@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from typing import cast
+from uuid import uuid4
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -151,7 +152,8 @@ def counted(source: Source, frame: DataFrame, fate: Fate) -> DataFrame:
     if fate == "fail":
         # Inside the observation every row is looked at, whatever the query asks for.
         numbers.append(F.max(F.when(is_bad, _raised(source, frame))).alias("first"))
-    return known.observe(f"{COUNTED}{source.name}", *numbers)
+    # A query may hold several that read a source of this name, and Spark wants a name for each.
+    return known.observe(f"{COUNTED}{source.name}#{uuid4().hex[:16]}", *numbers)
 
 
 def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:

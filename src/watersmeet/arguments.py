@@ -1,0 +1,214 @@
+"""Arguments of the Python calls: each is looked at before anything is done with it, and refused in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, cast
+
+from watersmeet.catalog import Amount
+from watersmeet.duration import DAY, SECOND, parse_duration
+from watersmeet.errors import WatersmeetError, refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Duration = str | int | timedelta
+"""A length of time: ``"5 minutes"``, a timedelta, also of pandas or numpy; or a number, where times are integers."""
+
+_SHOWN = 80
+
+
+def wrong(argument: str, value: Any, reason: str, hint: str) -> WatersmeetError:
+    """The refusal of an argument."""
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    return refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason=reason, hint=hint)
+
+
+def check_frame(argument: str, value: Any) -> None:
+    """Refuse what is no DataFrame of Spark."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(value, DataFrame):
+        return
+    if type(value).__module__.partition(".")[0] in ("pandas", "pyarrow", "polars"):
+        made = f"spark.createDataFrame({argument}{'.to_pandas()' if hasattr(value, 'to_pandas') else ''})"
+        shown = f"a {type(value).__name__} of {type(value).__module__.partition('.')[0]}"
+        hint = f"write `{made}`."
+        raise refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason="it is no DataFrame of Spark", hint=hint)
+    raise wrong(
+        argument, value, "it is no DataFrame of Spark", "give a DataFrame, such as `spark.readStream...load()`."
+    )
+
+
+def check_frames(frames: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse DataFrames by name that are none; ``known`` are the other names that the call takes."""
+    for name, value in frames.items():
+        if isinstance(value, str | int | float | timedelta | None):
+            hint = f"its other arguments are {', '.join(f'`{other}`' for other in known)}."
+            raise wrong(name, value, "no argument has that name, and it is no DataFrame", hint)
+        check_frame(name, value)
+
+
+def check_marks(marks: Any) -> None:
+    """Refuse what cannot move watermarks."""
+    if marks is None:
+        return
+    check_frame("marks", marks)
+    columns = [(field.name.lower(), field.dataType.simpleString()) for field in cast("DataFrame", marks).schema]
+    if columns != [("column", "string"), ("value", "bigint")]:
+        shown = ", ".join(f"{name} {type_.upper()}" for name, type_ in columns)
+        hint = "select `column STRING, value BIGINT`, in this order."
+        reason = "rows of marks have a column and a value"
+        raise refuse("WRONG_ARGUMENT", argument="marks", value=f"({shown})", reason=reason, hint=hint)
+
+
+def check_text(argument: str, value: Any, example: str) -> None:
+    """Refuse what is no text."""
+    if not isinstance(value, str):
+        raise wrong(argument, value, "it is no text", f"write {argument}={example}.")
+
+
+def check_column(argument: str, value: Any) -> None:
+    """Refuse what is no name of a column; nothing is no mistake."""
+    if value is not None and not isinstance(value, str):
+        raise wrong(argument, value, "it is no name of a column", f'write {argument}="ts".')
+
+
+def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        hint = "use " + " or ".join(f'"{choice}"' for choice in choices) + "."
+        raise wrong(argument, value, "it is no choice", hint)
+
+
+def check_session(argument: str, value: Any) -> None:
+    """Refuse what is no session of Spark; nothing is no mistake."""
+    # The session of Spark Connect is a class of its own, of the same name.
+    if value is not None and type(value).__name__ != "SparkSession":
+        raise wrong(argument, value, "it is no session of Spark", "leave it out, or give a SparkSession.")
+
+
+def condition(value: Any) -> tuple[str, ...]:
+    """What ``on`` says: one text, or several names."""
+    if isinstance(value, str):
+        return (value,)
+    given = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
+    for one in given:
+        if not isinstance(one, str):
+            reason = "it is no text"
+            if type(one).__name__ == "Column":
+                reason = "a Column does not say which side it is of"
+            hint = (
+                'write the condition as text, on="left.id = right.order_id", or name columns that both have, on="id".'
+            )
+            raise wrong("on", value, reason, hint)
+    return tuple(cast("list[str]", given))
+
+
+def values(argument: str, value: Any) -> Mapping[str, Any]:
+    """Values by the names of columns."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in cast("Mapping[Any, Any]", value)):
+        raise wrong(argument, value, "it gives no values by column", f'write {argument}={{"price": 0}}.')
+    return cast("Mapping[str, Any]", value)
+
+
+def pair(argument: str, value: Any) -> tuple[str | None, str | None]:
+    """A column of each side: one name for both, or two."""
+    if value is None or isinstance(value, str):
+        return (value, value)
+    if isinstance(value, list | tuple):
+        given = tuple(cast("list[Any]", value))
+        if len(given) == 2 and all(one is None or isinstance(one, str) for one in given):
+            return given[0], given[1]
+    raise wrong(
+        argument, value, "it names no column of each side", f'write {argument}="seq" or {argument}=("seq", "n").'
+    )
+
+
+def amount(argument: str, value: Any) -> Amount:
+    """A length of time, or a number.
+
+    >>> amount("within", timedelta(minutes=5)) == amount("within", "5 minutes")
+    True
+    """
+    example = f'write {argument}="5 minutes".'
+    if type(value).__name__ == "timedelta64":
+        value = _of_numpy(argument, value)
+    if _is_whole(value):
+        return Amount(int(value), is_interval=False)
+    if isinstance(value, str):
+        try:
+            return Amount(parse_duration(value), is_interval=True)
+        except ValueError as error:
+            raise wrong(argument, value, str(error), example) from error
+    if not isinstance(value, timedelta):
+        raise wrong(argument, value, "it is no length of time", example)
+    # Those of pandas are finer.
+    if getattr(value, "nanoseconds", 0):
+        raise wrong(argument, value, "it is finer than a microsecond, the smallest step of time", example)
+    return Amount(value.days * DAY + value.seconds * SECOND + value.microseconds, is_interval=True)
+
+
+def before_and_after(argument: str, value: Any) -> tuple[Amount, Amount]:
+    """How far a row may lie before and after another: one length of time for both, or a pair."""
+    if not isinstance(value, list | tuple):
+        both = amount(argument, value)
+        return both, both
+    given = tuple(cast("list[Any]", value))
+    if len(given) != 2:
+        hint = f'write {argument}=("0s", "30 minutes").'
+        raise wrong(argument, value, "a pair says how far before and how far after", hint)
+    before, after = (amount(argument, one) for one in given)
+    if before.is_interval != after.is_interval:
+        hint = f'write {argument}=("0s", "30 minutes"), or two numbers.'
+        raise wrong(argument, value, "one is a length of time and the other a number", hint)
+    return before, after
+
+
+def idle(argument: str, value: Any) -> int | None:
+    """After how many microseconds a side is idle, if ever."""
+    if value is None:
+        return None
+    found = amount(argument, value)
+    if not found.is_interval or found.value <= 0:
+        raise wrong(argument, value, "it is no length of time by the clock", f'write {argument}="30 seconds".')
+    return found.value
+
+
+def lag(argument: str, value: Any) -> Amount | None:
+    """How far rows may be behind, if something is said about it."""
+    found = None if value is None else amount(argument, value)
+    if found is not None and found.value < 0:
+        raise wrong(argument, value, "nothing is behind by less than nothing", f'write {argument}="5 minutes".')
+    return found
+
+
+def positive(argument: str, value: Any) -> int | None:
+    """A number of at least one, or nothing."""
+    if value is None:
+        return None
+    if not _is_whole(value) or value < 1:
+        raise wrong(argument, value, "there must be at least one", "leave it out, or give a whole number from 1.")
+    return int(value)
+
+
+def check_plan(value: Any) -> None:
+    """Refuse what is no Substrait plan."""
+    if not isinstance(value, bytes | str):
+        raise wrong("plan", value, "it is no plan", "give the bytes of a file, or JSON as text.")
+
+
+def _is_whole(value: Any) -> bool:
+    # A length of time of numpy's counts as a number, too.
+    return isinstance(value, Integral) and type(value).__name__ not in ("bool", "timedelta64")
+
+
+def _of_numpy(argument: str, value: Any) -> timedelta:
+    """A length of time of numpy's, if it is one of ours."""
+    exact = value.astype("timedelta64[us]")
+    if exact != value or exact.item() is None:
+        raise wrong(argument, value, "it is no length of time in microseconds", f'write {argument}="5 minutes".')
+    return exact.item()

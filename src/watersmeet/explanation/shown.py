@@ -1,0 +1,37 @@
+"""What explain says, as a text that notebooks show as a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watersmeet.explanation.family import Families
+from watersmeet.explanation.physical import known
+from watersmeet.explanation.query import query_topology, render_query
+from watersmeet.explanation.svg import draw
+from watersmeet.explanation.topology import Topology
+from watersmeet.physical.nodes import QueryPlan
+from watersmeet.plan.relation import AnalyzedQuery
+
+
+class Explanation(str):
+    """How queries would run, and why so: the text itself; in a notebook the drawing, with the text below it."""
+
+    __slots__ = ("topologies",)
+    topologies: tuple[Topology, ...]
+
+    @classmethod
+    def of(cls, queries: Sequence[tuple[AnalyzedQuery, QueryPlan]], families: Families) -> Explanation:
+        """The explanation of queries with their plans."""
+        pairs = [(query, known(plan, families)) for query, plan in queries]
+        made = cls("\n\n".join(render_query(query, found) for query, found in pairs))
+        made.topologies = tuple(query_topology(query, found) for query, found in pairs)
+        return made
+
+    @property
+    def svg(self) -> str:
+        """The drawing."""
+        return draw(self.topologies)
+
+    def _repr_html_(self) -> str:
+        text = self.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return f"{self.svg}<details><summary>As text</summary><pre>{text}</pre></details>"

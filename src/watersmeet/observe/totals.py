@@ -1,0 +1,144 @@
+"""What a query has done so far, from what each of its batches did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.observe.progress import Progress
+
+WINDOW = 10.0
+"""Rates are those of the batches of so many seconds, and of the latest one."""
+_KEPT = 64
+
+Mark = datetime | int | None
+"""A watermark: a time, or a number where the column holds numbers; None: the input has ended."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a query has done in all batches that are known of it; ``last`` is the latest of them.
+
+    ``sources`` are the rows of each source, ``recent`` the latest batches.
+    """
+
+    batches: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+    matched: int = 0
+    padded: int = 0
+    late: int = 0
+    malformed: int = 0
+    dropped: int = 0
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    last: Progress | None = None
+    recent: tuple[Progress, ...] = ()
+
+    def plus(self, progress: Progress) -> Totals:
+        """The totals after one more batch."""
+        return replace(
+            self,
+            batches=self.batches + 1,
+            rows_in=self.rows_in + progress.rows_in,
+            rows_out=self.rows_out + progress.rows_out,
+            matched=self.matched + progress.matched,
+            padded=self.padded + progress.padded,
+            late=self.late + progress.late,
+            malformed=self.malformed + progress.malformed,
+            dropped=self.dropped + progress.dropped,
+            sources=dict(Counter(self.sources) + Counter(progress.sources)) | _silent(progress, self.sources),
+            last=progress,
+            recent=(*self.recent, progress)[-_KEPT:],
+        )
+
+    @property
+    def state_rows(self) -> int:
+        """The rows that are kept now."""
+        return 0 if self.last is None else self.last.state_rows
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes that Spark keeps for the state now."""
+        return 0 if self.last is None else self.last.state_bytes
+
+    @property
+    def seconds(self) -> float:
+        """How long the latest batch took."""
+        return 0.0 if self.last is None else self.last.seconds
+
+    @property
+    def watermarks(self) -> dict[str, Mark]:
+        """The watermarks of the result: no row with an earlier time comes out any more."""
+        if self.last is None:
+            return {}
+        return {column: _mark(mark, column in self.last.temporal) for column, mark in self.last.marks.items()}
+
+    def lags(self, now: datetime | None = None) -> dict[str, timedelta]:
+        """How far each watermark that is a time is behind the clock."""
+        moment = datetime.now(UTC) if now is None else now
+        return {name: moment - mark for name, mark in self.watermarks.items() if isinstance(mark, datetime)}
+
+    def rates(self, now: float | None = None) -> Rates:
+        """Rows in a second, of the latest batches; ``now``: seconds since 1970."""
+        moment = datetime.now(UTC).timestamp() if now is None else now
+        counted = [one for one in self.recent if moment - ended(one) < max(WINDOW, one.seconds)]
+        if not counted:
+            return Rates(0.0, 0.0, dict.fromkeys(self.sources, 0.0))
+        seconds = max(moment, ended(counted[-1])) - counted[0].at
+        if seconds <= 0:
+            return Rates(0.0, 0.0, dict.fromkeys(self.sources, 0.0))
+        sources = {name: sum(one.sources.get(name, 0) for one in counted) / seconds for name in self.sources}
+        rows_in, rows_out = (sum(getattr(one, name) for one in counted) for name in ("rows_in", "rows_out"))
+        return Rates(rows_in / seconds, rows_out / seconds, sources)
+
+    @property
+    def slowest(self) -> tuple[str, int | None] | None:
+        """The column that holds the others back, and by how much; None of both: nothing of it was seen yet.
+
+        >>> Totals(last=Progress("q", 0, own={"o.t": 90, "d.t": 60})).slowest
+        ('d.t', 30)
+        """
+        if self.last is None:
+            return None
+        for column in sorted(self.last.silent):
+            return (column, None) if self.last.own else None
+        own = {column: mark for column, mark in self.last.own.items() if mark != END_OF_INPUT}
+        if len(own) < 2:
+            return None
+        column = min(own, key=lambda name: own[name])
+        ahead = max(own.values()) - own[column]
+        return (column, ahead) if ahead else None
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rows in a second: of all sources, of the result, and of each source."""
+
+    rows_in: float
+    rows_out: float
+    sources: Mapping[str, float]
+
+
+def ended(progress: Progress) -> float:
+    """When a batch ended, in seconds since 1970."""
+    return progress.at + progress.seconds
+
+
+def _silent(progress: Progress, known: Mapping[str, int]) -> dict[str, int]:
+    """The sources that nothing has come from: a counter leaves them out."""
+    names = (name for name, rows in progress.sources.items() if not rows)
+    return {name: 0 for name in names if not known.get(name)}
+
+
+def _mark(mark: int, is_temporal: bool) -> Mark:
+    if mark == END_OF_INPUT:
+        return None
+    if not is_temporal:
+        return mark
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+    except OverflowError:
+        return mark

@@ -1,0 +1,98 @@
+"""The Python of Spark's workers in a session that is not ours: whether it can run a join, known before one starts.
+
+A session of our own on this machine gives its workers this interpreter. In any other session they run `python3` of
+their PATH, or what `PYSPARK_PYTHON` says, on machines of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from importlib.util import find_spec
+from typing import Any
+from weakref import WeakSet
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.spark.private.python import own_python
+from watersmeet.spark.private.told import unlogged
+from watersmeet.version import __version__
+
+NEEDED = {"pandas": "pandas", "google.protobuf": "protobuf", "numpy": "numpy", "pyarrow": "pyarrow"}
+"""The modules that a join needs besides PySpark, here and in workers, each with the package that has it."""
+
+_PROBE = """
+def look(batches):
+    import importlib.util
+    import json
+    import pyarrow
+
+    def is_there(name):
+        try:
+            return importlib.util.find_spec(name) is not None
+        except ModuleNotFoundError:
+            return False
+
+    told = {"missing": [name for name in NEEDED if not is_there(name)], "version": None}
+    if is_there("watersmeet"):
+        from watersmeet.version import __version__
+
+        told["version"] = __version__
+    yield pyarrow.RecordBatch.from_pydict({"told": [json.dumps(told)]})
+"""
+"""What a worker is asked. It is sent as it is, so that a worker need not have our package to answer."""
+
+_UNFIT = re.compile(r"PYTHON_VERSION_MISMATCH|ModuleNotFoundError|ImportError|Cannot run program|PACKAGE_NOT_INSTALLED")
+_looked_at: WeakSet[Any] = WeakSet()
+
+
+def check_workers(spark: SparkSession) -> None:
+    """See to it that workers can run a join: make them run this interpreter, or refuse if they are unfit.
+
+    A session is looked at once.
+    """
+    if spark in _looked_at:
+        return
+    for module, package in NEEDED.items():
+        if not _is_here(module):
+            raise refuse("SPARK_NOT_INSTALLED", package=package)
+    if spark.conf.get("spark.python.daemon.module", None) != "watersmeet.spark.daemon" and not own_python(spark):
+        _ask(spark)
+    _looked_at.add(spark)
+
+
+def _ask(spark: SparkSession) -> None:
+    """Ask a worker what it has; refused if it could not run a join."""
+    names: dict[str, Any] = {"__name__": "watersmeet_probe", "NEEDED": tuple(NEEDED)}
+    exec(_PROBE, names)
+    try:
+        with unlogged():
+            [row] = spark.range(0, 1, 1, 1).mapInArrow(names["look"], "told STRING").collect()
+    except PySparkException as error:
+        text = str(error)
+        if not _UNFIT.search(text):
+            # Whatever it is, it is not the Python of the workers.
+            return
+        lines = [line.strip() for line in text.splitlines() if _UNFIT.search(line)]
+        raise _unfit(lines[-1][:300].rstrip(".")) from error
+    told = json.loads(row["told"])
+    if told["version"] is None:
+        raise _unfit("they have no package watersmeet")
+    if told["version"] != __version__:
+        raise _unfit(f"they have watersmeet {told['version']}, and this is {__version__}")
+    if told["missing"]:
+        raise _unfit(f"they have no package {', '.join(NEEDED[name] for name in told['missing'])}")
+
+
+def _unfit(reason: str) -> WatersmeetError:
+    return refuse("WORKERS_UNFIT", reason=reason, python=sys.executable, version=__version__)
+
+
+def _is_here(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
