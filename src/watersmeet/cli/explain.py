@@ -63,8 +63,10 @@ def _asked(script: Script) -> Explained:
 
 
 def _analyzed(path: Path, stage: Stage) -> Explained:
+    opened = open_script(path)
     pairs = [
-        (query, _planned(query) if stage == "physical" else Known(OPERATORS)) for query in open_script(path).queries
+        (query, (_planned(query) if stage == "physical" else Known(OPERATORS)).with_sinks(opened.script.sinks))
+        for query in opened.queries
     ]
     return Explained(
         "\n\n".join(render_query(query, found) for query, found in pairs),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from watersmeet.catalog import Sink
 from watersmeet.explanation.family import Families, StageExplainer, explainer, facts_as_data
 from watersmeet.explanation.source import pruned, scan_block
 from watersmeet.explanation.topology import Block, Step, Topology, block_as_json, topology, topology_as_json, tree
@@ -27,6 +28,7 @@ from watersmeet.plan.relation import (
 )
 from watersmeet.plan.result_columns import ResultColumn, lines, result_columns, ungrouped
 from watersmeet.plan.words import expression_in_words, word
+from watersmeet.references import masked
 
 
 def staying(query: AnalyzedQuery, families: Families) -> Fact:
@@ -74,6 +76,7 @@ class Known:
     - ``read``: the columns that are asked for of a source or a view
     - ``exchange``: how the rows of an input, by its number, reach the shards; "" where nothing is kept
     - ``shards``: what is to be said of the shards of the whole query
+    - ``sinks``: where rows go, by the names of the sinks
     """
 
     families: Families
@@ -81,6 +84,19 @@ class Known:
     read: Callable[[AnalyzedLeaf], Sequence[str] | None] = lambda leaf: None
     exchange: Callable[[Stateful, int], str] = lambda stateful, port: ""
     shards: Sequence[str] = ()
+    sinks: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
+
+    def with_sinks(self, sinks: Iterable[Sink]) -> Known:
+        """The same, with where rows go."""
+        return replace(self, sinks={sink.name.lower(): sink for sink in sinks})
+
+    def writes(self, name: str | None) -> tuple[Fact, ...]:
+        """Where a sink writes: its format, and the place that it names."""
+        sink = None if name is None else self.sinks.get(name.lower())
+        if sink is None:
+            return ()
+        places = [sink.said[option] for option in ("path", "topic", "table", "dbtable") if option in sink.said]
+        return (("writes", [masked(" ".join((sink.format, *places[:1])))]),)
 
 
 def query_block(query: AnalyzedQuery, known: Known) -> Block:
@@ -93,10 +109,11 @@ def query_block(query: AnalyzedQuery, known: Known) -> Block:
     further = (("state", [bounds_in_words(bounds)]), ("shards", known.shards))
     if query.ports_into:
         ports = _ports(query)
-        sinks = tuple(Step("sink", line.replace(" into ", " rows INTO ")) for line in ports[1])
+        named = zip(ports[1], query.ports_into, strict=True)
+        sinks = tuple(Step("sink", line.replace(" into ", " rows INTO "), known.writes(sink)) for line, sink in named)
         last = (replace(project, facts=(*columns, ports, *further), beside=sinks),)
     else:
-        sink = Step("sink", heading, (*_result(query), *further), _result_data(query))
+        sink = Step("sink", heading, (*known.writes(query.into), *_result(query), *further), _result_data(query))
         last = (project, *_latest(query, known), sink)
     return _with_body(heading, query, known, last)
 
@@ -224,20 +241,20 @@ def _join(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> Block:
     said, names = explainer(known.families, join), row_names(query.relation)
     heading, remarks = said.heading(join), known.remarks(join)
     data = {"join": "", "remarks": facts_as_data(remarks), **said.as_data(query, join, names)}
-    step = Step("join", heading, (*remarks, *said.facts(query, join, names)), data, _beside(query, join))
+    step = Step("join", heading, (*remarks, *said.facts(query, join, names)), data, _beside(query, join, known))
     return Block(heading, (step,), below, said.called)
 
 
-def _beside(query: AnalyzedQuery, join: AnalyzedJoin) -> tuple[Step, ...]:
+def _beside(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> tuple[Step, ...]:
     """The sinks that get rows of a join apart from its result; only rows of a source can be late."""
     is_fed = any(isinstance(side, AnalyzedScan) for side in join.inputs)
-    late = [f"late rows INTO {query.late_into}"] if query.late_into and is_fed else []
+    late = [(f"late rows INTO {query.late_into}", query.late_into)] if query.late_into and is_fed else []
     alone = [
-        f"{('left', 'right')[port]} rows without a match INTO {sink}"
+        (f"{('left', 'right')[port]} rows without a match INTO {sink}", sink)
         for port, sink in enumerate(query.unmatched_into)
         if sink and join.sets_apart(port)
     ]
-    return tuple(Step("sink", title) for title in (*late, *alone))
+    return tuple(Step("sink", title, known.writes(sink)) for title, sink in (*late, *alone))
 
 
 def _exchange(line: str) -> tuple[Step, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from watersmeet.explanation.svg_layout import Place, broken, layout, text_width
+from watersmeet.explanation.sketch import sketch
+from watersmeet.explanation.svg_layout import GAP_DOWN, Place, broken, layout, text_width
 from watersmeet.explanation.topology import Node, Step, Topology, said
 from watersmeet.plan.facts import Fact
 
@@ -16,8 +17,14 @@ HEADING, KIND, TITLE, LINE = 16.0, 9.0, 13.0, 11.0
 """Sizes of the font: of a query, of what a step does, of what it is called, and of what is said of it."""
 MOST_WIDTH, MOST_LINES = 240.0, 10
 
-_FIRST = ("keys", "bounds", "version", "windows", "ports", "rows", "group by", "aggregates", "columns", "filter")
+_FIRST = (
+    "writes", "keys", "bounds", "kept", "version", "windows", "ports", "rows", "group by", "aggregates", "columns",
+    "filter",
+)  # fmt: skip
 """What is said first, for there is not room for everything; the rest is in the text that shows under the pointer."""
+
+_UNSAID = frozenset({"operator", "why", "shards", "read", "not read"})
+"""What matters to those who look for the reasons: it shows under the pointer."""
 
 _STYLE = """
 text { font-family: Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2328 }
@@ -80,8 +87,7 @@ def card_of(node: Node) -> Card:
 
 def _ranked(step: Step) -> list[Fact]:
     rank = {label: place for place, label in enumerate(_FIRST)}
-    # How many shards there are is the same for every query.
-    facts = [fact for fact in said(step.facts) if fact[0] != "shards"]
+    facts = [fact for fact in said(step.facts) if fact[0] not in _UNSAID]
     return sorted(facts, key=lambda fact: rank.get(fact[0], len(_FIRST)))
 
 
@@ -108,7 +114,7 @@ def draw(graphs: Sequence[Topology]) -> str:
     """
     parts: list[str] = []
     width, top = 0.0, MARGIN
-    for graph in graphs:
+    for graph in sketch(graphs):
         heading = broken(graph.title, HEADING, 4 * MOST_WIDTH)
         for line in heading:
             top += HEADING
@@ -148,6 +154,13 @@ def _graph(graph: Topology, left: float, top: float) -> tuple[list[str], tuple[f
 
 def _edge(start: Place, end: Place) -> str:
     x, y, to_x, to_y = start.x + start.width, start.middle, end.x, end.middle
+    if to_x <= x:
+        # On the next row: below this one, and from the left.
+        lane = end.y - GAP_DOWN if end.y > start.y + start.height else max(start.y + start.height, to_y) + GAP_DOWN
+        way = (
+            f"M {x:.1f} {y:.1f} h {GAP_DOWN / 2:.1f} V {lane:.1f} H {to_x - GAP_DOWN / 2:.1f} V {to_y:.1f} H {to_x:.1f}"
+        )
+        return f'<path class="edge" marker-end="url(#head)" d="{way}"/>'
     bend = (to_x - x) / 2
     way = f"M {x:.1f} {y:.1f} C {x + bend:.1f} {y:.1f} {to_x - bend:.1f} {to_y:.1f} {to_x:.1f} {to_y:.1f}"
     return f'<path class="edge" marker-end="url(#head)" d="{way}"/>'

@@ -1,16 +1,19 @@
 """Where the boxes of a drawing stand: in columns from the sources on the left to the sinks on the right.
 
-A node stands one column before the node that takes its rows, so that an edge never passes a box; sinks beside the
-result stand one column behind what they get rows from. Within a column boxes keep their order and a gap. Before that:
-how wide text is, and how it is broken into lines that fit.
+A node stands one column before the first that takes its rows, so that no edge passes a box but those of a source that
+several read; sinks beside the
+result stand one column behind what they get rows from. Within a column boxes keep their order and a gap. Columns for
+which there is no room go on below, from the left. Before that: how wide text is, and how it is broken into lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from unicodedata import east_asian_width
 
+from watersmeet.explanation.sketch import rows_of
 from watersmeet.explanation.topology import Topology
 
 # Thousandths of the font size for the characters from space to tilde. They are those of DejaVu Sans, the widest of the
@@ -70,6 +73,8 @@ def _pieces(text: str, size: float, most: float) -> Iterator[str]:
 
 
 GAP_ACROSS, GAP_DOWN = 40.0, 24.0
+MOST_ACROSS = 1500.0
+"""How wide a drawing may be before it goes on below."""
 
 Sizes = Mapping[str, tuple[float, float]]
 """The width and the height of every node's box."""
@@ -108,9 +113,24 @@ def layout(graph: Topology, sizes: Sizes) -> dict[str, Place]:
         for name in sorted(_in(columns, column), key=lambda name: (middles[name], name in _beside(graph))):
             tops[name] = max(middles[name] - sizes[name][1] / 2, bottom)
             bottom = tops[name] + sizes[name][1] + GAP_DOWN
-    highest = min(tops.values())
-    lefts = _lefts(columns, sizes)
-    return {name: Place(lefts[columns[name]], tops[name] - highest, *sizes[name]) for name in columns}
+    return _wrapped(columns, tops, sizes)
+
+
+def _wrapped(columns: Mapping[str, int], tops: Mapping[str, float], sizes: Sizes) -> dict[str, Place]:
+    """The places of boxes in these columns, so far down; a drawing that is too wide goes on below, from the left."""
+    widths = [max(sizes[name][0] for name in _in(columns, column)) for column in range(max(columns.values()) + 1)]
+    rows = rows_of(widths, MOST_ACROSS, GAP_ACROSS)
+    places: dict[str, Place] = {}
+    top = 0.0
+    for row in range(rows[-1] + 1):
+        held = [column for column, found in enumerate(rows) if found == row]
+        names = [name for name in columns if columns[name] in held]
+        highest = min(tops[name] for name in names)
+        left = dict(zip(held, accumulate((widths[c] + GAP_ACROSS for c in held), initial=0.0), strict=False))
+        for name in names:
+            places[name] = Place(left[columns[name]], top + tops[name] - highest, *sizes[name])
+        top = max(places[name].y + places[name].height for name in names) + 2 * GAP_DOWN
+    return {name: places[name] for name in columns}
 
 
 def _in(columns: Mapping[str, int], column: int) -> list[str]:
@@ -124,16 +144,19 @@ def _beside(graph: Topology) -> frozenset[str]:
 
 
 def _columns(graph: Topology) -> dict[str, int]:
-    """The column of every node, the first being 0."""
+    """The column of every node, the first being 0: results as early as they can, others right before what they feed."""
     beside = _beside(graph)
-    distance: dict[str, int] = {}
+    depth: dict[str, int] = {}
+    for node in graph.nodes:
+        depth[node.id] = max((depth[edge.start] + 1 for edge in graph.edges if edge.end == node.id), default=0)
+    columns: dict[str, int] = {}
     for node in reversed(graph.nodes):
         following = [edge.end for edge in graph.edges if edge.start == node.id and edge.end not in beside]
-        distance[node.id] = max((distance[name] + 1 for name in following), default=0)
+        columns[node.id] = min((columns[name] - 1 for name in following), default=depth[node.id])
     before = {edge.end: edge.start for edge in graph.edges}
-    distance |= {name: distance[before[name]] - 1 for name in beside}
-    most = max(distance.values())
-    return {node.id: most - distance[node.id] for node in graph.nodes}
+    columns |= {name: columns[before[name]] + 1 for name in beside}
+    first = min(columns.values())
+    return {node.id: columns[node.id] - first for node in graph.nodes}
 
 
 def _middles(graph: Topology, sizes: Sizes) -> dict[str, float]:
@@ -160,11 +183,3 @@ def _chain(graph: Topology, name: str) -> list[str]:
         if not following or sum(edge.end == following[0] for edge in graph.edges) > 1:
             return chain
         chain.append(following[0])
-
-
-def _lefts(columns: Mapping[str, int], sizes: Sizes) -> list[float]:
-    """Where every column begins."""
-    lefts = [0.0]
-    for column in range(max(columns.values())):
-        lefts.append(lefts[-1] + max(sizes[name][0] for name in _in(columns, column)) + GAP_ACROSS)
-    return lefts
