@@ -54,13 +54,17 @@ class CaseBatch:
 
 @dataclass(frozen=True)
 class Case:
-    """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition."""
+    """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition.
+
+    The script is its own (``sql``), or that of a project, of which it names a ``query``: ``sql/joined.sql#joined``.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
 
     path: str
     name: str
-    sql: str
+    sql: str = ""
+    query: str | None = None
     batches: Annotated[tuple[CaseBatch, ...], _read_as(list[CaseBatch], tuple)] = ()
     ordered: StrictBool = False
     end: RowList | None = None
@@ -107,6 +111,8 @@ def parse_case(text: str, path: str = "case") -> Case:
 
 def _contradiction(case: Case, *, runs: bool) -> str | None:
     """Why the fields of a case do not go together."""
+    if bool(case.sql) == (case.query is not None):
+        return "it needs either `sql` or `query`"
     if runs == (case.fails is not None):
         return "it needs either `batches` or `fails`"
     if case.fails is not None and case.end is not None:

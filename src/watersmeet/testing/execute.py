@@ -20,13 +20,14 @@ from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
-from watersmeet.queries import analyze, read_script
+from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table, signed
 from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
 from watersmeet.testing.rows import NeedsSparkError
+from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,7 +55,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
     if case.fails is not None:
         return _refused(case)
     try:
-        script = read_script(case.sql, case.path, given=())
+        script = script_of(case)
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
@@ -76,7 +77,7 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
 def _refused(case: Case) -> Result:
     """Whether a case that must be refused is, and with that condition."""
     try:
-        analyze(read_script(case.sql, case.path, given=()))
+        analyze(script_of(case))
     except WatersmeetError as error:
         conditions = [refusal.condition for refusal in error.refusals]
         if case.fails not in conditions:
