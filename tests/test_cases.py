@@ -50,7 +50,7 @@ def test_what_nobody_reported_is_not_passed() -> None:
     [
         ("{name: a, sql: b, batches: [], colour: red}", "there is no field `colour`"),
         ("{name: a, sql: b, batches: [{inn: {}}]}", "there is no field `batches.1.inn`"),
-        ("{name: a, batches: []}", "the field `sql` is missing"),
+        ("{name: a, batches: []}", "it needs either `sql` or `query`"),
         ("{name: a, sql: b}", "it needs either `batches` or `fails`"),
         ("{name: a, sql: b, fails: NO_SUCH_THING}", "`fails` names no condition: `NO_SUCH_THING`"),
         ("{name: a, sql: b, batches: [{in: {l: 3}}]}", "the field `batches.1.in.l` is wrong"),
