@@ -103,7 +103,7 @@ def test_csv_and_its_kinds(tmp_path: Path):
 @pytest.mark.parametrize(
     ("format", "options", "reason"),
     [
-        ("kafka", {}, "not from kafka"),
+        ("kafka", {"includeHeaders": "true"}, "not from kafka"),
         ("avro", {"path": "/in"}, "not from avro"),
         ("delta", {"path": "/in"}, "not from delta"),
         ("json", {}, "no `path` is named"),
@@ -121,6 +121,15 @@ def test_columns_that_cannot_be_known_are_refused(format: str, options: dict[str
     assert refusal.condition == "UNKNOWN_COLUMNS"
     assert reason in refusal.message
     assert f"`CREATE STREAM s (id BIGINT, name STRING, ...) USING {format}`" in refusal.hint
+
+
+def test_formats_whose_columns_are_always_the_same():
+    script = with_columns(read_script("CREATE STREAM s (WATERMARK FOR timestamp AS timestamp) USING rate;"))
+    assert [(field.name, field.type) for field in script.sources[0].fields] == [
+        ("timestamp", "TIMESTAMP"),
+        ("value", "BIGINT"),
+    ]
+    assert columns_of(Source("s", (), format="Kafka", options={"subscribe": "a"})).fields[4].name == "offset"
 
 
 SQL = """\

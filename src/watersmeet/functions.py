@@ -7,10 +7,9 @@ name alone may be called with any number of arguments, or Spark does not tell wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-
-from watersmeet.errors import did_you_mean
 
 ELSEWHERE = {
     "proctime": "`current_timestamp()`", "mz_now": "`current_timestamp()`", "getdate": "`current_timestamp()`",
@@ -57,5 +56,5 @@ def function_hint(name: str) -> str:
     lowered = name.lower()
     if lowered in ELSEWHERE:
         return f"write {ELSEWHERE[lowered]}."
-    near = did_you_mean(lowered, built_in())
-    return near if near.startswith("did you mean") else "look it up among the functions of Spark SQL."
+    near = get_close_matches(lowered, built_in(), n=1, cutoff=0.75)
+    return f"did you mean `{near[0]}`?" if near else "look it up among the functions of Spark SQL."

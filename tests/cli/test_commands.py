@@ -96,6 +96,14 @@ def test_check_refuses_what_is_most_likely_a_mistake(shop: Path) -> None:
     assert "note: Spark has no function named `uper`. If nobody adds it: did you mean `upper`?" in noted.stdout
 
 
+def test_what_spark_would_pass_over_is_refused_before_it_is_asked(shop: Path) -> None:
+    sql = shop / "sql" / "joined.sql"
+    sql.write_text(sql.read_text().replace("(path", "(maxFilePerTrigger 1, path", 1))
+    refused = watersmeet("check", shop, "--deep")
+    assert refused.exit_code == 1
+    assert "did you mean `maxFilesPerTrigger`?" in refused.stderr
+
+
 def test_check_asks_spark_only_if_it_is_told_to(shop: Path) -> None:
     refused = watersmeet("check", shop, "--master", "local[1]")
     assert refused.exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None) ->
 
     With a ``cluster``, Spark is asked for all that only it can tell.
     """
-    opened = open_script(path, further=_likely_mistakes if cluster is None else None)
+    opened = open_script(path, further=_likely_mistakes if cluster is None else _passed_over)
     check_outside(opened)
     if cluster is not None:
         check_on_spark(path, cluster)
@@ -67,6 +68,12 @@ def _warnings(opened: Opened, *, may_add: bool) -> list[tuple[str, Place | None]
 
 def _likely_mistakes(project: Project, script: Script) -> tuple[Refusal, ...]:
     return check_likely(script, may_add_functions=_may_add_functions(project, script)).refusals
+
+
+def _passed_over(project: Project, script: Script) -> Iterator[Refusal]:
+    """Of what is most likely a mistake, what Spark does not tell: it passes options over that it does not know."""
+    likely = check_likely(script, may_add_functions=True).refusals
+    return (refusal for refusal in likely if refusal.condition == "WRONG_OPTION")
 
 
 def _may_add_functions(project: Project, script: Script) -> bool:

@@ -29,9 +29,18 @@ class NoColumnsError(Exception):
     """Columns that cannot be known, and why."""
 
 
+_RATE = (("timestamp", "TIMESTAMP"), ("value", "BIGINT"))
+_KAFKA = (
+    ("key", "BINARY"), ("value", "BINARY"), ("topic", "STRING"), ("partition", "INT"), ("offset", "BIGINT"),
+    ("timestamp", "TIMESTAMP"), ("timestampType", "INT"),
+)  # fmt: skip
+FIXED = {"rate": _RATE, "rate-micro-batch": _RATE, "text": (("value", "STRING"),), "kafka": _KAFKA}
+"""Formats whose columns are always the same."""
+
+
 @dataclass(frozen=True)
 class Found:
-    """The columns of a source, and the file that has them, the first of several."""
+    """The columns of a source, and the file that has them, the first of several; empty: the format has them."""
 
     fields: tuple[Field, ...]
     file: str
@@ -42,6 +51,8 @@ def columns_of(source: Source) -> Found:
     format_ = (source.format or "").lower()
     if source.changes is not None or "value.format" in source.said:
         raise NoColumnsError("records do not tell the columns of their values")
+    if format_ in FIXED and "includeheaders" not in source.said:
+        return Found(tuple(Field(name, type_) for name, type_ in FIXED[format_]), "")
     if format_ not in ("parquet", "json", "csv"):
         raise NoColumnsError(f"columns are read from files of parquet, json and csv, not from {format_}")
     path = local_path(source.said.get("path", ""))

@@ -19,7 +19,7 @@ _JSON = (
     "primitivesAsString", "prefersDecimal", "allowComments", "allowUnquotedFieldNames", "allowSingleQuotes",
     "allowNumericLeadingZeros", "allowBackslashEscapingAnyCharacter", "allowUnquotedControlChars",
     "allowNonNumericNumbers", "dropFieldIfAllNull", "ignoreNullFields", "pretty", "inferTimestamp",
-    "writeNonAsciiCharacterAsCodePoint", "maxNestingDepth", "maxNumLen", "maxStringLen", "useUnsafeRow",
+    "writeNonAsciiCharacterAsCodePoint", "explodeEmbeddedArray", "sortKeys", "useUnsafeRow",
 )  # fmt: skip
 _CSV = (
     "sep", "delimiter", "extension", "quote", "escape", "comment", "header", "inferSchema", "preferDate",
@@ -35,7 +35,7 @@ _AVRO = (
 _XML = (
     "rowTag", "excludeAttribute", "inferSchema", "nullValue", "treatEmptyValuesAsNulls", "attributePrefix",
     "valueTag", "ignoreSurroundingSpaces", "rowValidationXSDPath", "ignoreNamespace", "wildcardColName", "rootTag",
-    "declaration", "arrayElementName", "validateName", "indent", "prefersDecimal",
+    "declaration", "arrayElementName", "validateName", "indent", "prefersDecimal", "preferDate", "useLegacyXMLParser",
 )  # fmt: skip
 _KAFKA = (
     "assign", "subscribe", "subscribePattern", "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp",
