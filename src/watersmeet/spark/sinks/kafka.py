@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -101,7 +102,7 @@ class Transactions:
             "partitioner": "murmur2_random", "transactional.id": self._name,
         })  # fmt: skip
         producer.init_transactions(SECONDS)
-        (found,) = self._reader().committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
+        (found,) = self._group.committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
         if found.error is not None:
             raise KafkaException(found.error)
         if found.offset < 0 and number > 0 and self._is_repeated(number):
@@ -124,7 +125,7 @@ class Transactions:
             for row in rows.toLocalIterator():
                 _produce(producer, self.topic, row)
             mark = TopicPartition(self.topic, _MARKED, number + 1)
-            producer.send_offsets_to_transaction([mark], self._reader().consumer_group_metadata(), SECONDS)
+            producer.send_offsets_to_transaction([mark], self._group.consumer_group_metadata(), SECONDS)
             producer.commit_transaction(TRANSACTION_SECONDS)
         finally:
             rows.unpersist()
@@ -149,7 +150,9 @@ class Transactions:
         query = re.sub(r"[^\w.-]+", "-", self.target.query)
         return f"watersmeet-{query}-{run_of(self.target.checkpoint)}"
 
-    def _reader(self) -> Consumer:
+    @cached_property
+    def _group(self) -> Consumer:
+        """The group whose offset is the number of the latest batch. Nobody reads in it."""
         return Consumer({**_of_reader(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
 
 
