@@ -25,7 +25,8 @@ def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str
     frame = spark.sql(f"SELECT {', '.join(columns)}")
     taken = [(n, type_) for n, type_ in enumerate(TYPES) if result_type(name, (type_,) * function.args) is not None]
     assert taken
-    calls = [f"{name}({', '.join([f'c{n}'] * function.args)}) AS r{n}" for n, _ in taken]
+    called, _, distinct = name.partition(" ")
+    calls = [f"{called}({distinct} {', '.join([f'c{n}'] * function.args)}) AS r{n}" for n, _ in taken]
     for field, (_, type_) in zip(frame.selectExpr(*calls).schema, taken, strict=True):
         assert normalised(field.dataType.simpleString()) == normalised(str(result_type(name, (type_,) * function.args)))
         assert field.nullable == function.nullable

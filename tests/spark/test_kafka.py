@@ -178,7 +178,6 @@ def in_files(tmp_path: Path) -> Iterator[str]:
     yield f"CREATE STREAM events (id BIGINT, n INT) USING json OPTIONS (path '{folder}', maxFilesPerTrigger '1');\n"
 
 
-@pytest.mark.usefixtures("replaced_files")
 def test_a_batch_is_written_once_whenever_it_fails(
     spark: SparkSession, kafka: str, topic: str, tmp_path: Path, in_files: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
