@@ -161,6 +161,38 @@ def test_having_and_distinct_are_read():
     assert not asked.is_distinct
 
 
+def test_the_first_rows_are_read_from_a_subquery():
+    _, asked = query("SELECT TABLE a AS b, c FROM d WHERE e ORDER BY b DESC, 2, f(c) NULLS LAST LIMIT 5;")
+    assert (asked.limit, asked.items) == (5, (Star(),))
+    assert [(by.expr.sql(lambda ref: ref.parts[0]), by.descending, by.nulls_last) for by in asked.order] == [
+        ("a", True, True), ("c", False, False), ("f(c)", False, True),
+    ]  # fmt: skip
+    [whole] = asked.views
+    assert [item.name for item in whole.query.items if isinstance(item, Item)] == [
+        "b",
+        None,
+        "#order0",
+        "#order1",
+        "#order2",
+    ]
+    assert whole.query.where is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT a FROM b ORDER BY a", "ORDER BY without LIMIT"),
+        ("SELECT a FROM b LIMIT 5", "LIMIT without ORDER BY"),
+        ("SELECT a FROM b ORDER BY a LIMIT 0", "a number of rows, one or more"),
+        ("SELECT a FROM b ORDER BY a LIMIT ALL", "a number of rows, one or more"),
+    ],
+)
+def test_an_order_and_a_limit_go_together(text: str, expected: str):
+    with pytest.raises(WatersmeetError) as caught:
+        query(f"{text};")
+    assert expected in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("written", "before", "after"),
     [
@@ -259,7 +291,8 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT a FROM b WINDOW BY TUMBLE 5m", "WINDOW BY", "WINDOW BY"),
         ("SELECT a FROM b LATERAL VIEW explode(c) d AS e", "LATERAL VIEW", "VIEW"),
         ("SELECT a FROM b LATERAL xs AS x SYNC JOIN c", "SYNC JOIN behind LATERAL", "SYNC JOIN"),
-        ("SELECT a FROM b LIMIT 5", "LIMIT", "LIMIT"),
+        ("SELECT a FROM TABLE(SESSION(TABLE b))", "TABLE(SESSION...) as a source", "TABLE"),
+        ("SELECT a FROM b LIMIT 5", "LIMIT without ORDER BY", "LIMIT"),
         ("CREATE VIEW v AS SELECT a FROM b LATE INTO s", "LATE INTO inside a view or subquery", "LATE INTO"),
         ("CREATE STREAM s (a INT) CHANGES FROM delta", "CHANGES FROM of a stream", "CHANGES FROM"),
         ("CREATE TABLE s (a INT) ORDER BY a", "ORDER BY of a table", "ORDER BY"),

@@ -24,6 +24,7 @@ from watersmeet.analyze.outputs import check_targets
 from watersmeet.analyze.resolve import resolve
 from watersmeet.analyze.settings import check_settings
 from watersmeet.analyze.table_sinks import check_table_sinks
+from watersmeet.analyze.top import top
 from watersmeet.analyze.views import check_view, seen, told_apart
 from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
@@ -41,6 +42,7 @@ PASSES = (
     split_condition,
     move_filters,
     group,
+    top,
     check_result,
     key_formats,
     check_table_sinks,

@@ -31,12 +31,14 @@ def check_result(draft: Draft) -> Draft:
 
 
 def _given(draft: Draft) -> ResultKind:
-    if draft.group is not None:
+    if draft.group is not None or draft.top is not None:
         return "table"
     return "stream" if draft.relation is None else draft.relation.result
 
 
 def _spoken(draft: Draft) -> str:
+    if draft.top is not None:
+        return "the first rows in an order"
     if draft.group is not None:
         return "groups with aggregates" if draft.group.aggregates else "rows of which equal ones are one"
     found = () if draft.relation is None else tuple(leaf.alias for leaf in leaves(draft.relation))

@@ -13,7 +13,15 @@ from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Relation, ResultKind, Scan, Script, Union
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, Output, Warned
+from watersmeet.plan.relation import (
+    AnalyzedGroup,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedRelation,
+    AnalyzedTop,
+    Output,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from watersmeet.analyze.family import FamilyAnalysis
@@ -42,6 +50,7 @@ class Draft:
     relation: AnalyzedRelation | None = None
     where: tuple[Expr, ...] = ()
     group: AnalyzedGroup | None = None
+    top: AnalyzedTop | None = None
     warnings: tuple[Warned, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
@@ -102,10 +111,11 @@ class Draft:
         into, late = (self._sink(name) for name in (query.into, query.late_into))
         # Without INSERT INTO, whoever runs the query says what becomes of these rows, and needs no sink.
         apart = tuple(replace(one, sink=self._sink(one.sink) or one.sink) for one in query.apart)
-        result = "table" if self.group is not None else query.result or self.relation.result
+        is_table = self.group is not None or self.top is not None
+        result = "table" if is_table else query.result or self.relation.result
         finished = AnalyzedQuery(
             self.relation, self.outputs, self.where, into, self.warnings, query.span, late,
-            apart, result, self.group,
+            apart, result, self.group, top=self.top,
         )  # fmt: skip
         sink = self.script.sink(query.into)
         in_records = result == "stream" and sink is not None and sink_format(sink).has_text_keys

@@ -79,7 +79,7 @@ def _needs(format_: SinkFormat, changes: Changes) -> str:
 
 def _is_stream(draft: Draft) -> bool:
     given = "stream" if draft.relation is None else draft.relation.result
-    return draft.group is None and (draft.query.result or given) == "stream"
+    return draft.group is None and draft.top is None and (draft.query.result or given) == "stream"
 
 
 def _check_key(draft: Draft, sink: Sink) -> Iterator[Refusal]:
@@ -104,7 +104,8 @@ def result_columns(query: AnalyzedQuery) -> tuple[str, ...] | None:
     if query.group is not None:
         return _named(query, [(GROUP, by.name) for by in query.group.by])
     if query.relation.result == "stream":
-        return key_columns(query)
+        # Of a stream several of the first rows may have one key.
+        return key_columns(query) if query.top is None else None
     key = row_key(query.relation)
     return None if key is None else _named(query, key)
 

@@ -95,7 +95,7 @@ def _kept_apart(draft: Draft, union: Union) -> Refusal | None:
 
 def _is_plain(query: AnalyzedQuery) -> bool:
     """Whether a query keeps nothing: it filters, computes and takes arrays apart."""
-    if query.group is not None or query.result != query.relation.result:
+    if query.group is not None or query.top is not None or query.result != query.relation.result:
         return False
     relation = query.relation
     while isinstance(relation, AnalyzedLateral):

@@ -86,6 +86,7 @@ def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Waterm
         and not inner.parts
         and not query.where
         and query.group is None
+        and query.top is None
         and query.result == inner.source.kind
         # A view that hides a watermarked column is told of by its own name where that is missed.
         and len(source.watermarks) == len(inner.source.watermarks)
@@ -213,10 +214,14 @@ def _key(query: AnalyzedQuery) -> tuple[Output, ...]:
     return (Output(KEY, query.key[0] if len(query.key) == 1 else in_one(query.key)),)
 
 
+def _keeps(query: AnalyzedQuery) -> bool:
+    return query.group is not None or query.top is not None
+
+
 def _with_its_key(query: AnalyzedQuery) -> Source | None:
     """The only source of a query that shows the columns of its key as they are; they are the key of the result too."""
     source = query.relation.source if isinstance(query.relation, AnalyzedScan | AnalyzedView) else None
-    if source is None or source.kind != query.result or query.group is not None or query.key != key_of(query.relation):
+    if source is None or source.kind != query.result or _keeps(query) or query.key != key_of(query.relation):
         return None
     shown = {output.name.lower() for output in query.outputs if _is_itself(output)}
     return source if source.key and {name.lower() for name in source.key} <= shown else None

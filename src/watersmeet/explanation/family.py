@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from watersmeet.explanation.topology import Inputs
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Clause, Relation
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedQuery
 
 Names = Mapping[str, str]
 """What to call the rows of each alias."""
@@ -60,9 +60,9 @@ class JoinExplainer(Generic[J]):
 
 @dataclass(frozen=True)
 class StageExplainer:
-    """What is said of a grouping."""
+    """What is said of a stage."""
 
-    facts: Callable[[AnalyzedGroup], list[Fact]]
+    facts: Callable[[Any], list[Fact]]
 
 
 class Explained(Protocol):

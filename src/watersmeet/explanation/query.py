@@ -21,6 +21,7 @@ from watersmeet.plan.relation import (
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedTop,
     AnalyzedUnion,
     AnalyzedView,
     leaves,
@@ -63,7 +64,7 @@ def _kept_by(relation: AnalyzedRelation, alias: str, who: str, families: Familie
 MOVED = "moved here from WHERE"
 
 
-Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
+Stateful = AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
 """What keeps rows: a join, a group, and the latest rows by key of a result or of a source that is a table."""
 
 
@@ -130,14 +131,15 @@ def _with_body(heading: str, query: AnalyzedQuery, known: Known, last: tuple[Ste
 
 
 def _group(query: AnalyzedQuery, known: Known) -> tuple[Step, ...]:
-    group = query.group
-    if group is None:
+    """What keeps rows behind the relation: groups, or the first rows."""
+    kept = query.group or query.top
+    if kept is None:
         return ()
-    said = known.families[group.family].explain
+    said = known.families[kept.family].explain
     assert isinstance(said, StageExplainer)
-    remarks, facts = known.remarks(group), said.facts(group)
-    data = {"group": {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
-    return (*_exchange(known.exchange(group, 0)), Step("group", facts=(*remarks, *facts), data=data))
+    remarks, facts = known.remarks(kept), said.facts(kept)
+    data = {kept.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
+    return (*_exchange(known.exchange(kept, 0)), Step("group", facts=(*remarks, *facts), data=data))
 
 
 def _latest(kept: AnalyzedQuery | AnalyzedScan, known: Known) -> tuple[Step, ...]:

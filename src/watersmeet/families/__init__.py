@@ -87,5 +87,5 @@ FAMILIES: Mapping[str, Family] = {
 }
 """All families by name: the folder of each, here and in ``joins/``."""
 
-OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, "group": Stage("group"), "latest": Stage("latest")}
-"""Whatever keeps rows, by name: all that is planned and explained."""
+OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, **{name: Stage(name) for name in ("top", "group", "latest")}}
+"""Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""

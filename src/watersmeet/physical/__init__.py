@@ -229,7 +229,7 @@ class _Planner:
 def _is_fed_by_rows(relation: AnalyzedRelation) -> bool:
     """Only rows of a source can be late: a join's marks never overtake its rows."""
     if isinstance(relation, AnalyzedView):
-        return relation.query.group is None and _is_fed_by_rows(relation.query.relation)
+        return relation.query.group is None and relation.query.top is None and _is_fed_by_rows(relation.query.relation)
     if relation.passing is not None:
         return _is_fed_by_rows(relation.passing)
     if isinstance(relation, AnalyzedUnion):

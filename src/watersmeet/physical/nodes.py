@@ -14,7 +14,15 @@ from typing import Any, Literal
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import Family
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedScan, Output, Padding
+from watersmeet.plan.relation import (
+    AnalyzedGroup,
+    AnalyzedJoin,
+    AnalyzedQuery,
+    AnalyzedScan,
+    AnalyzedTop,
+    Output,
+    Padding,
+)
 
 PADDED = "#padded"
 """The column in which an operator tells which port a row has no part of; -1: it has one of all."""
@@ -218,7 +226,7 @@ class JoinPlan:
     columns: tuple[str, ...]
     after: tuple[Expr, ...]
     why: tuple[str, ...]
-    analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedQuery | AnalyzedScan
+    analyzed: AnalyzedJoin | AnalyzedGroup | AnalyzedTop | AnalyzedQuery | AnalyzedScan
     pads: tuple[Padding, ...] = ()
     made: tuple[tuple[str, str], ...] = ()
     derived: tuple[Derived, ...] = ()

@@ -28,6 +28,11 @@ def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
     found = [*_inside(query.relation)]
     if query.group is not None:
         found += _of_groups(query, query.group)
+    elif query.top is not None:
+        is_table = query.relation.result == "table"
+        found.append(
+            Bounded("keys", "the rows that are ordered") if is_table else Bounded("limit", f"{query.top.limit} rows")
+        )
     elif query.result == "table" and query.relation.result == "stream":
         found.append(per_key([ungrouped(expr, query.group) for expr in query.key]))
     return tuple(dict.fromkeys(found))

@@ -259,6 +259,16 @@ class Apart:
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """What a query orders its rows by; ``expr`` as it was written, ``column`` under which the rows have it."""
+
+    expr: Expr
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True)
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
 
@@ -266,6 +276,7 @@ class Query:
     this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
     ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
+    ``order`` and ``limit``: only the first rows are shown; such a query reads a subquery that has all of them.
     ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
     has apart from the result.
     """
@@ -286,6 +297,8 @@ class Query:
     store: Store | None = None
     having: Expr | None = None
     is_distinct: bool = False
+    order: tuple[Ordered, ...] = ()
+    limit: int | None = None
 
     @property
     def is_in_parts(self) -> bool:

@@ -413,6 +413,26 @@ class AnalyzedGroup:
 
 
 @dataclass(frozen=True)
+class OrderedBy:
+    """What rows are ordered by: a column of the relation, and what that was written as."""
+
+    expr: Expr
+    shown: Expr
+    descending: bool
+    nulls_last: bool
+
+
+@dataclass(frozen=True)
+class AnalyzedTop:
+    """ORDER BY ... LIMIT: a table of the first rows."""
+
+    family: ClassVar[str] = "top"
+
+    order: tuple[OrderedBy, ...]
+    limit: int
+
+
+@dataclass(frozen=True)
 class Output:
     """A column of the result."""
 
@@ -450,6 +470,7 @@ class AnalyzedQuery:
     result: ResultKind = "stream"
     group: AnalyzedGroup | None = None
     key: tuple[Expr, ...] = ()
+    top: AnalyzedTop | None = None
 
     @property
     def unmatched_into(self) -> tuple[str | None, str | None]:

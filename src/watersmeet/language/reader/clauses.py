@@ -17,11 +17,10 @@ _CLAUSES: tuple[elsewhere.Refused, ...] = (
     (("NATURAL", elsewhere.NAME), "NATURAL JOIN", "name the columns: `JOIN b USING (id)`."),
     (("WINDOW", "BY"), "WINDOW BY", "write `GROUP BY window(t, '5 minutes')`, for example."),
     (("EVENTTIME", "BY"), "EVENTTIME BY", "declare it: `WATERMARK FOR t AS t - INTERVAL 5 SECONDS` in CREATE STREAM."),
-    (("ORDER", "BY"), "ORDER BY", _ORDER_HINT),
     (("SORT", "BY"), "SORT BY", _ORDER_HINT),
     (("CLUSTER", "BY"), "CLUSTER BY", _ORDER_HINT),
     (("DISTRIBUTE", "BY"), "DISTRIBUTE BY", _ORDER_HINT),
-    (("LIMIT",), "LIMIT", "leave it out: a stream has no end."),
+    (("LIMIT",), "LIMIT without ORDER BY", "write `ORDER BY x DESC LIMIT 10`, or leave it out: a stream has no end."),
     (
         ("UNION",),
         "UNION of queries",
@@ -89,7 +88,15 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
     ("ANTI", "JOIN"): "anti",
 }
 
-_SUPPORTED = (("USING", "("), LATE, MALFORMED, ("GROUP", "BY"), ("STORE", "KEY", "AS"), ("STORE", "VALUE", "AS"))
+_SUPPORTED = (
+    ("USING", "("),
+    LATE,
+    MALFORMED,
+    ("GROUP", "BY"),
+    ("ORDER", "BY"),
+    ("STORE", "KEY", "AS"),
+    ("STORE", "VALUE", "AS"),
+)
 
 
 def at_clause(cursor: Cursor) -> bool:

@@ -12,6 +12,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.clauses import at_clause, refused_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
+from watersmeet.language.reader.order import read_order
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.sources import close_query
@@ -118,9 +119,21 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     if isinstance(relation, Scan) and relation.window is not None:
         items, group_by, (where, having) = of_source(cursor, relation, items, group_by, (where, having))
         relation = replace(relation, window=None)
+    order, limit = read_order(cursor, items)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _misplaced(cursor, relation, where, group_by)
+    if limit is not None:
+        whole = (*items, *(Item(by.expr, by.column) for by in order))
+        all_rows = Query(
+            relation, whole, where, span=cursor.span_from(first), group_by=group_by, group_span=group_span,
+            having=having, is_distinct=is_distinct,
+        )  # fmt: skip
+        name = cursor.add_subquery(all_rows, all_rows.span)
+        return Query(
+            Scan(name, name, all_rows.span), (Star(),), None, *target.into, all_rows.span, *outputs.late, outputs.apart,
+            result, views=(*views, *cursor.views.pop()), store=outputs.store, order=order, limit=limit,
+        )  # fmt: skip
     return Query(
         relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.apart,
         result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,

@@ -23,6 +23,7 @@ from watersmeet.spark.compile.refusals import (
     check_carried,
     check_condition,
     check_expressions,
+    check_order,
     check_provider,
 )
 from watersmeet.spark.compile.results import is_taken_in, result_of
@@ -83,6 +84,7 @@ def plan_on(script: Script, query: AnalyzedQuery, compiler: Compiler, limits: Li
     types = SparkTypes(compiler.spark, query, script, schemas)
     check_expressions(types, query)
     check_aggregates(types, script, query)
+    check_order(types, script, query)
     plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits)
     check_carried(types, plan, compiler.arrow)
     return Planned(query, plan)

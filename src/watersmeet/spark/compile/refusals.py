@@ -52,6 +52,19 @@ def check_aggregates(types: SparkTypes, script: Script, query: AnalyzedQuery) ->
             raise refuse("TYPE_MISMATCH", place, expression=aggregate.expr.sql(), reason=reason, hint=hint)
 
 
+def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
+    """Refuse to order rows by values of a type that has no order here: nested ones, or texts of another collation."""
+    for view in (found.query for found in views(query.relation)):
+        check_order(types, script, view)
+    for by in query.top.order if query.top is not None else ():
+        type_ = types.type_of(by.expr)
+        if result_type("min", (type_,)) is None:
+            reason = f"rows cannot be ordered by {type_}."
+            place = script.place(by.shown.span)
+            hint = "order by a number, a text or a time in it."
+            raise refuse("TYPE_MISMATCH", place, expression="ORDER BY", reason=reason, hint=hint)
+
+
 def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructType], pa.Schema]) -> None:
     """Refuse columns whose type has no form in Arrow, in which rows go through a join."""
     carried = {column for join in join_plans(plan.relation) for port in join.ports for column in port.columns}

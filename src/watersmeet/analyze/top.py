@@ -1,0 +1,26 @@
+"""The pass over ORDER BY ... LIMIT: what the rows of a query are ordered by, and how many of them it shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.analyze.draft import Draft
+from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedTop, OrderedBy
+
+
+def top(draft: Draft) -> Draft:
+    """The draft with the first rows that it is to show; what they are ordered by is shown no longer."""
+    query, relation = draft.query, draft.relation
+    if query.limit is None or not isinstance(relation, AnalyzedLeaf):
+        return draft
+    order = tuple(
+        OrderedBy(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
+    )
+    hidden = {by.column for by in query.order}
+    outputs = tuple(output for output in draft.outputs if output.name not in hidden)
+    return replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit))
+
+
+def _column(alias: str, name: str) -> Expr:
+    return Expr("column", text=name, refs=(Reference((alias, name), 0, len(name), alias, name),))

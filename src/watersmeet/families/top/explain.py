@@ -1,0 +1,20 @@
+"""What explain says of the first rows."""
+
+from __future__ import annotations
+
+from watersmeet.explanation.family import StageExplainer
+from watersmeet.plan.facts import Fact
+from watersmeet.plan.relation import AnalyzedTop
+from watersmeet.plan.words import expression_in_words
+
+
+def facts(top: AnalyzedTop) -> list[Fact]:
+    """What the rows are ordered by, and how many are shown."""
+    words = [
+        f"{expression_in_words(by.shown)}{' descending' * by.descending}, NULLs {'last' if by.nulls_last else 'first'}"
+        for by in top.order
+    ]
+    return [("order by", words), ("limit", [str(top.limit)])]
+
+
+EXPLAIN = StageExplainer(facts)

@@ -1,0 +1,1 @@
+"""ORDER BY ... LIMIT n: a table of the first n rows."""

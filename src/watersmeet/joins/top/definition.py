@@ -1,0 +1,69 @@
+"""The first n rows in an order, by definition: all rows are kept, and sorted anew each time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cmp_to_key
+from typing import Any
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.rowwise import Row, compare, freeze
+from watersmeet.joins.top.operator import Order, Top
+
+
+class TopReference:
+    """The first n rows, one row at a time."""
+
+    def __init__(self, top: Top) -> None:
+        self.top = top
+        self.rows: list[tuple[Row, int]] = []
+        self.shown: Counter[tuple[Any, ...]] = Counter()
+
+    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks | None = None) -> Counter[tuple[Any, ...]]:
+        """One batch; gives what changes, each row with a number."""
+        position = self.top.position
+        arrived = list(arrivals.get(0, ()))
+        if position is not None:
+            arrived.sort(key=lambda row: row[position])
+        self.rows += [(row, row[WEIGHT] if self.top.changes else 1) for row in arrived]
+        after = self._first()
+        changed = Counter(after)
+        changed.subtract(self.shown)
+        self.shown = after
+        return Counter({row: number for row, number in changed.items() if number})
+
+    def _first(self) -> Counter[tuple[Any, ...]]:
+        found: Counter[tuple[Any, ...]] = Counter()
+        left = self.top.limit
+        for row, weight in sorted(self._standing(), key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
+            found[tuple(freeze(row[name]) for name in self.top.columns)] += min(weight, left)
+            left -= min(weight, left)
+        return +found
+
+    def _standing(self) -> list[tuple[Row, int]]:
+        """The rows that are there, by arrival; of changes equal ones together, where the last arrived."""
+        if not self.top.changes:
+            return self.rows
+        read = [*self.top.columns, *(by.column for by in self.top.order)]
+        weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
+        for place, (row, weight) in enumerate(self.rows):
+            key = repr(freeze([row[name] for name in read]))
+            weights[key] = weights.get(key, 0) + weight
+            if weight > 0:
+                last[key] = (place, row)
+        there = sorted((last[key][0], key) for key, weight in weights.items() if weight > 0)
+        return [(last[key][1], weights[key]) for _, key in there]
+
+    def _compare(self, one: Row, other: Row) -> int:
+        return next((found for by in self.top.order if (found := _ordered(by, one[by.column], other[by.column]))), 0)
+
+
+def _ordered(by: Order, one: Any, other: Any) -> int:
+    if one is None or other is None:
+        return ((one is None) - (other is None)) * (1 if by.nulls_last else -1)
+    return (compare(one, other) or 0) * (-1 if by.descending else 1)
+
+
+DEFINITION = TopReference

@@ -1,0 +1,194 @@
+"""The first n rows in an order: rows or changes in, the changes of a table with at most n rows out.
+
+Definition. Rows are ordered by values of theirs, ascending or descending, NULLs first or last; NaN is greater than any
+number. Among equals the one that came earlier goes first. The table shows the first n of the rows that are there.
+
+Rows of a stream stay for good, so that only those that are shown need be kept. Input that has weights is a changelog: a
+row counts as often as its weight says, a negative weight takes rows away, and all rows are kept, since any of them may
+come up when one that is shown leaves. Equal rows then stand together, where the last of them arrived.
+
+What comes out of a batch is how the table has changed with it. See `definition`, one row at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, row_codes
+from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.matching import LOWEST, Ints
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
+from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch, together
+from watersmeet.joins.state.spine import Spine
+from watersmeet.joins.state.table import Table, keep_within, unweighted
+
+CODE = "#code"
+
+
+@dataclass(frozen=True)
+class Order:
+    """A column that rows are ordered by."""
+
+    column: str
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True)
+class Top(Family):
+    """The first rows in an order, ready to run: one port.
+
+    The emission has the ``columns``, then ``#weight``: 1 for a row that the table has now, -1 for one it no longer has.
+
+    - ``order``: what rows are ordered by, the first first; ``limit``: how many are shown
+    - ``changes``: arrivals carry ``#weight``
+    - ``position``: the column that says in which order the rows of a batch were delivered; None: they are in that order
+
+    >>> from watersmeet.testing import MemoryStore
+    >>> top, store = Top(("v",), (Order("v", descending=True),), 1), MemoryStore()
+    >>> for values in ([3, 5], [4], [9]):
+    ...     print([table.to_pylist() for table in top.step(store, {0: pa.table({"v": values})}, {}).rows])
+    [[{'v': 5, '#weight': 1}]]
+    []
+    [[{'v': 5, '#weight': -1}, {'v': 9, '#weight': 1}]]
+    """
+
+    name: ClassVar[str] = "top"
+
+    columns: tuple[str, ...]
+    order: tuple[Order, ...]
+    limit: int
+    changes: bool = False
+    position: str | None = None
+
+    def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
+        """Process one batch of one shard (see the module's definition)."""
+        shard = Shard(self, store, marks)
+        number = int(shard.state.directory.numbers.get("number", 0))
+        shown = shard.state.spine("shown", self.layout)
+        kept = Table(shard.state.spine("rows", self.layout, BUDGET, lambda rows, _: put_together(rows)))
+        arrived = arrivals.get(0)
+        changes: tuple[pa.Table, ...] = ()
+        if arrived is not None and arrived.num_rows:
+            new = self._arrived(arrived, number)
+            shard.tally.rows[0], number = arrived.num_rows, number + arrived.num_rows
+            changes = self._changed(shown, self._candidates(kept, shown.rows(), new))
+        keep_within([kept], self.max_rows)
+        shard.tally.matched = sum(table.num_rows for table in changes)
+        size = len(kept) if self.changes else len(shown)
+        return shard.close({}, changes, (size,), {"number": number})
+
+    def _arrived(self, table: pa.Table, number: int) -> Rows:
+        """Arrivals in the order of their codes, numbered in that of arrival."""
+        read = one_batch(table.select([*self._read, *(name for name in (self.position,) if name is not None)]))
+        weights = (
+            as_int64(one_batch(table.select([WEIGHT])).column(0)) if self.changes else np.ones(len(read), np.int64)
+        )
+        if self.position is not None:
+            order = np.argsort(as_int64(read.column(self.position)), kind="stable")
+            read, weights = read.take(pa.array(order)), weights[order]
+        numbers = np.where(weights > 0, number + np.arange(len(weights)), LOWEST)
+        made = [pa.array(row_codes(read, self._read)), pa.array(weights), pa.array(numbers)]
+        columns = [*(read.column(name) for name in self._read), *made]
+        return self.layout.sorted(self.layout.rows(pa.table(columns, names=list(self.layout.written))))
+
+    def _candidates(self, kept: Table, shown: Rows, new: Rows) -> Rows:
+        """Rows among which the first are."""
+        if not self.changes:
+            return together([shown, new])
+        kept.spine.add(put_together(new))
+        codes = np.unique(new.codes)
+        touched = put_together(kept.stored(codes))
+        is_touched = np.isin(shown.codes, codes)
+        before, rest = shown.where(is_touched), shown.where(~is_touched)
+        if int(shown.weights.sum()) < self.limit or not self._worse(before, touched):
+            # All rows are shown, or none of those that are has lost its place.
+            return together([rest, touched])
+        return together(list(kept.spine.merged()) or [touched])
+
+    def _worse(self, before: Rows, after: Rows) -> bool:
+        """Whether a row that was shown is there less often, or stands further behind."""
+        if not len(before):
+            return False
+        # What is shown of a row may be less than there is of it.
+        both = put_together(self.layout.merged([_negated(before), after]))
+        has_moved = ~np.isin(before.beside[NUMBER], after.beside[NUMBER])
+        return bool((both.weights < 0).any() or has_moved.any())
+
+    def _changed(self, spine: Spine, candidates: Rows) -> tuple[pa.Table, ...]:
+        """Let the first of the candidates be shown; gives what changes."""
+        rows = candidates.where(candidates.weights > 0)
+        rows = rows.take(self._sorted(rows))
+        past = np.cumsum(rows.weights)
+        weights = np.clip(self.limit - (past - rows.weights), 0, rows.weights)
+        after = rows.with_beside(**{WEIGHT: weights}).where(weights > 0)
+        before = spine.rows()
+        for block in spine.blocks:
+            spine.drop(block)
+        spine.add(self.layout.sorted(after))
+        tables = [unweighted(part).select([*self.columns, WEIGHT]) for part in (_negated(before), after) if len(part)]
+        found = consolidated(joined_tables(tables), self.columns) if tables else None
+        return (found,) if found is not None and found.num_rows else ()
+
+    def _sorted(self, rows: Rows) -> Ints:
+        keys = [_ranks(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
+        return np.lexsort((rows.beside[NUMBER], *reversed(keys)))
+
+    @cached_property
+    def _read(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.columns, *(by.column for by in self.order))))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What is stored of a row."""
+        return Layout((*self._read, CODE), code=CODE, numbers=(WEIGHT, NUMBER))
+
+    @property
+    def sides(self) -> tuple[Port]:
+        """The one there is."""
+        return (Port(self.columns),)
+
+    @property
+    def extra(self) -> tuple[str, ...]:
+        """How often a row comes or goes."""
+        return (WEIGHT,)
+
+    @property
+    def identity(self) -> Identity:
+        """What of it decides what its state means."""
+        names = self.canonical
+        order = [[names.canonical(by.column), by.descending, by.nulls_last] for by in self.order]
+        return self.identified([self._read], order=order, limit=self.limit, changes=self.changes)
+
+
+def _negated(rows: Rows) -> Rows:
+    return rows.with_beside(**{WEIGHT: -rows.weights})
+
+
+def _ranks(array: pa.Array, by: Order) -> Ints:
+    """The place of each value among all, the same where values are equal."""
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    plain = array
+    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
+        plain = array.view(pa.int64())
+    elif pa.types.is_boolean(array.type):
+        plain = array.cast(pa.int8())
+    order = pc.sort_indices(plain).to_numpy()
+    sorted_ = plain.take(pa.array(order))
+    places = np.zeros(len(array), np.int64)
+    if len(array) > 1:
+        places[order[1:]] = np.cumsum(~same(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
+    places = -places if by.descending else places
+    nowhere = int(np.abs(places).max(initial=0)) + 1
+    return np.where(is_null, nowhere if by.nulls_last else -nowhere, places)

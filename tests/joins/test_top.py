@@ -1,0 +1,110 @@
+"""The first n rows in an order: the kernel beside its definition, and DuckDB."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.state.spine import State
+from watersmeet.joins.top.definition import TopReference
+from watersmeet.joins.top.operator import Order, Top
+from watersmeet.testing import MemoryStore
+
+quick = settings(
+    derandomize=True, max_examples=examples(80), deadline=None, database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+SCHEMA = pa.schema(
+    {"a": pa.int64(), "x": pa.float64(), "s": pa.string(), "#weight": pa.int64(), "#position": pa.int64()}
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "a": st.sampled_from((None, 0, 1, 2, 3)),
+        "x": st.sampled_from((None, 0.0, -0.0, 1.5, math.nan, -math.inf)),
+        "s": st.sampled_from((None, "", "a", "b")),
+    }
+)
+
+
+def table(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+@st.composite
+def tops(draw: st.DrawFn) -> Top:
+    names = draw(st.lists(st.sampled_from(("a", "x", "s")), min_size=1, max_size=2, unique=True))
+    order = tuple(Order(name, draw(st.booleans()), draw(st.booleans())) for name in names)
+    columns = draw(st.sampled_from((("a", "x", "s"), ("s",), ("a", "s"))))
+    position = draw(st.sampled_from((None, "#position")))
+    return Top(columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position)
+
+
+def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for one in tables:
+        for *row, weight in zip(*(column.to_pylist() for column in one.columns), strict=True):
+            found[tuple(freeze(value) for value in row)] += weight
+    return found
+
+
+def spelled(found: Counter[Any]) -> Counter[str]:
+    return Counter({repr(row): number for row, number in found.items()})
+
+
+@quick
+@given(st.data())
+def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
+    top = data.draw(tops())
+    store, reference = MemoryStore(), TopReference(top)
+    there: list[dict[str, Any]] = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        rows = [
+            {**row, "#weight": data.draw(st.sampled_from((1, 1, 2)))} for row in data.draw(st.lists(ROWS, max_size=5))
+        ]
+        taken = data.draw(st.lists(st.sampled_from(there), max_size=4, unique_by=id)) if there else []
+        there = [row for row in there if not any(row is other for other in taken)] + rows
+        if top.changes:
+            rows = data.draw(st.permutations([*rows, *({**row, "#weight": -row["#weight"]} for row in taken)]))
+        places = data.draw(st.permutations(range(len(rows))))
+        given_ = table([{**row, "#position": place} for row, place in zip(rows, places, strict=True)])
+        store = store.restarted() if data.draw(st.booleans()) else store
+        emission = top.step(store, {0: given_} if rows else {}, {})
+        assert spelled(emitted(emission.rows)) == spelled(reference.step({0: given_.to_pylist()}))
+
+
+@quick
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), unique_by=lambda row: row[0], max_size=20), st.data())
+def test_duckdb_says_the_same(rows: list[tuple[int, int]], data: st.DataObject) -> None:
+    top, store = Top(("id",), (Order("v", descending=True), Order("id")), 3, changes=True), MemoryStore()
+    gone = [row for row in rows if data.draw(st.booleans())]
+    changes = [*((*row, 1) for row in rows), *((*row, -1) for row in gone)]
+    shown: Counter[Any] = Counter()
+    while changes:
+        size = data.draw(st.integers(1, 6))
+        names = ("id", "v", "#weight")
+        part = pa.table(dict(zip(names, (list(column) for column in zip(*changes[:size], strict=True)), strict=True)))
+        shown.update(emitted(top.step(store, {0: part}, {}).rows))
+        changes = changes[size:]
+    left = [row for row in rows if row not in gone]
+    with duckdb.connect(":memory:", config={"threads": 1}) as database:
+        database.execute("CREATE TABLE t (id BIGINT, v BIGINT)")
+        if left:
+            database.executemany("INSERT INTO t VALUES (?, ?)", left)
+        expected = database.execute("SELECT id FROM t ORDER BY v DESC, id LIMIT 3").fetchall()
+    assert Counter({row: number for row, number in shown.items() if number}) == Counter(expected)
+
+
+def test_of_a_stream_only_what_is_shown_is_kept() -> None:
+    top, store = Top(("v",), (Order("v", descending=True),), 3), MemoryStore()
+    for batch in range(30):
+        report = top.step(store, {0: pa.table({"v": list(range(batch, batch + 100))})}, {}).report
+    assert report.state == (3,)
+    assert sum(block.rows for runs in State(store).directory.runs.values() for run in runs for block in run) == 3
