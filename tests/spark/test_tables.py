@@ -109,3 +109,11 @@ def test_an_aggregate_over_what_spark_would_cast_is_refused(spark: SparkSession,
         ws.sql("SELECT TABLE id, sum(upper(v)) AS total FROM s GROUP BY id", s=stream)
     assert refused.value.refusals[0].condition == "TYPE_MISMATCH"
     assert "sum() does not take STRING" in str(refused.value)
+
+
+def test_an_order_of_what_has_none_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    stream = given(spark, tmp_path / "s", "id BIGINT, v ARRAY<BIGINT>", [(1, [1])])
+    with pytest.raises(WatersmeetError) as refused:
+        ws.sql("SELECT TABLE id FROM s ORDER BY v DESC LIMIT 3", s=stream)
+    assert refused.value.refusals[0].condition == "TYPE_MISMATCH"
+    assert "rows cannot be ordered by ARRAY<BIGINT>" in str(refused.value)

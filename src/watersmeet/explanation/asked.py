@@ -115,6 +115,8 @@ def _query_facts(query: Query) -> tuple[Fact, ...]:
         ("where", texts(conjuncts(query.where))),
         ("group by", texts(query.group_by)),
         ("having", texts(conjuncts(query.having))),
+        ("order by", [f"{expression_in_words(by.expr)}{' descending' * by.descending}" for by in query.order]),
+        ("limit", [] if query.limit is None else [str(query.limit)]),
         ("result", [f"a {query.result}"] if query.into and query.result else []),
         ("store", [f"key as {store.key or 'it is'}, value as {store.value or 'it is'}"] if store else []),
         ("late rows", [f"into {query.late_into}"] if query.late_into else []),
