@@ -634,3 +634,13 @@ def test_over_rows_that_are_taken_back_duckdb_says_the_same(rows: list[Row], dat
     # Of no values DuckDB makes no list.
     plain = [(*row[:9], *(part or [] for part in row[9:])) for row in found]
     expect_close(+shown, Counter(map(freeze, plain)))
+
+
+def test_a_row_that_goes_and_comes_again_is_the_last_however_batches_are_cut() -> None:
+    grouping = GroupBy((), (Aggregate("last", ("s",), "l"), Aggregate("collect_list", ("s",), "c")), changes=True)
+    again = [{"s": "a", "#weight": -1}, {"s": "a", "#weight": 1}]
+    for batches in ([again], [again[:1], again[1:]]):
+        store = MemoryStore()
+        for rows in ([{"s": "a", "#weight": 1}, {"s": "b", "#weight": 1}], *batches):
+            emission = grouping.step(store, {0: table(rows)}, {})
+        assert tuples(emission.rows)[-1] == ("a", ["b", "a"], 1)

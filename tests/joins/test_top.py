@@ -108,3 +108,18 @@ def test_of_a_stream_only_what_is_shown_is_kept() -> None:
         report = top.step(store, {0: pa.table({"v": list(range(batch, batch + 100))})}, {}).report
     assert report.state == (3,)
     assert sum(block.rows for runs in State(store).directory.runs.values() for run in runs for block in run) == 3
+
+
+def test_a_row_that_goes_and_comes_again_stands_where_it_came_last() -> None:
+    top = Top(("v",), (Order("k"),), 1, changes=True)
+
+    def rows(*changes: tuple[str, int]) -> dict[int, pa.Table]:
+        return {
+            0: pa.table({"k": [0] * len(changes), "v": [v for v, _ in changes], "#weight": [w for _, w in changes]})
+        }
+
+    for batches in ([rows(("a", -1), ("a", 1))], [rows(("a", -1)), rows(("a", 1))]):
+        store, shown = MemoryStore(), Counter[Any]()
+        for batch in (rows(("a", 1), ("b", 1)), *batches):
+            shown.update(emitted(top.step(store, batch, {}).rows))
+        assert {row for row, number in shown.items() if number} == {("b",)}

@@ -45,7 +45,7 @@ class Members:
         """The members of the groups of a shard; ``ended`` has ended the windows up to it; None: there are none."""
 
         def alive(rows: Rows, is_oldest: bool) -> Rows:
-            rows = rows if apart else put_together(rows)
+            rows = rows if apart else put_together(rows, is_whole=is_oldest)
             return rows if ended is None else rows.where(rows.times[END] > ended)
 
         times = () if ended is None else (END,)
@@ -60,11 +60,9 @@ class Members:
         made = {CODE: pa.array(codes), END: pa.array(ends), WEIGHT: pa.array(weights), NUMBER: pa.array(numbers)}
         layout = self.table.layout
         table = pa.table({name: given[name] if name in given else made[name] for name in layout.written})
-        self.table.spine.add(self._put_together(layout.sorted(layout.rows(table))))
+        rows_ = layout.sorted(layout.rows(table))
+        self.table.spine.add(rows_ if self.apart else put_together(rows_, is_whole=False))
         return number + len(codes)
-
-    def _put_together(self, rows: Rows) -> Rows:
-        return rows if self.apart else put_together(rows)
 
     def drop(self, ended: int) -> None:
         """Let the blocks go whose windows have all ended."""
@@ -74,7 +72,8 @@ class Members:
 
     def grouped(self, keys: pa.RecordBatch, codes: Ints) -> tuple[Grouped, Ints]:
         """All rows of these groups, in the order of arrival, and which of the groups have any: those it numbers."""
-        rows = self._put_together(self.table.stored(np.unique(codes)))
+        rows = self.table.stored(np.unique(codes))
+        rows = rows if self.apart else put_together(rows)
         rows = rows.where(rows.weights > 0)
         rows = rows.take(np.argsort(rows.beside[NUMBER], kind="stable"))
         ids = np.zeros(len(rows), np.int64)
@@ -92,19 +91,26 @@ class Members:
         return Grouped(rows.table, ids.astype(np.int64), len(there), rows.weights, none), there
 
 
-def put_together(rows: Rows) -> Rows:
-    """Rows in the order of their codes with equal ones as one: their weights added, the last number; zero is gone."""
+def put_together(rows: Rows, *, is_whole: bool = True) -> Rows:
+    """Rows in the order of their codes with equal ones as one: their weights added, and the last number.
+
+    Those of weight zero are gone, if these are all the rows there are. If not, they say where a row came last that went
+    and came again in between.
+    """
     if len(rows) < 2:
-        return rows.where(rows.weights != 0)
+        return rows.where(rows.weights != 0) if is_whole else rows
     again = rows.codes[1:] == rows.codes[:-1]
     shared = np.append(again, False) | np.append(False, again)
     weights, numbers = rows.weights.copy(), rows.beside[NUMBER].copy()
-    if shared.any():
-        many = np.flatnonzero(shared)
+    many, first = np.flatnonzero(shared), np.zeros(0, np.int64)
+    if many.size:
         _, first, which = np.unique(row_ids(rows.table.take(pa.array(many))), return_index=True, return_inverse=True)
         totals, last = np.zeros(first.size, np.int64), np.full(first.size, LOWEST)
         np.add.at(totals, which, weights[many])
         np.maximum.at(last, which, numbers[many])
         weights[many] = 0
         weights[many[first]], numbers[many[first]] = totals, last
-    return rows.with_beside(**{WEIGHT: weights, NUMBER: numbers}).where(weights != 0)
+    stay = weights != 0 if is_whole else ~shared
+    if not is_whole:
+        stay[many[first]] = True
+    return rows.with_beside(**{WEIGHT: weights, NUMBER: numbers}).where(stay)

@@ -77,7 +77,9 @@ class Top(Family):
         shard = Shard(self, store, marks)
         number = int(shard.state.directory.numbers.get("number", 0))
         shown = shard.state.spine("shown", self.layout)
-        kept = Table(shard.state.spine("rows", self.layout, BUDGET, lambda rows, _: put_together(rows)))
+        kept = Table(
+            shard.state.spine("rows", self.layout, BUDGET, lambda rows, oldest: put_together(rows, is_whole=oldest))
+        )
         arrived = arrivals.get(0)
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
@@ -107,7 +109,7 @@ class Top(Family):
         """Rows among which the first are."""
         if not self.changes:
             return together([shown, new])
-        kept.spine.add(put_together(new))
+        kept.spine.add(put_together(new, is_whole=False))
         codes = np.unique(new.codes)
         touched = put_together(kept.stored(codes))
         is_touched = np.isin(shown.codes, codes)
