@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from tests.spark import builtin_functions
 
+import watersmeet as ws
 from watersmeet.analyze.check_comparisons import ANSI, NOT_COMPARED, READ_AS
 from watersmeet.cli.deep import refused_by_spark
 from watersmeet.cli.script import open_script
+from watersmeet.formats.columns import FIXED
+from watersmeet.formats.options import OPTIONS
 from watersmeet.functions import built_in
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.run.running import run_script
@@ -31,6 +35,35 @@ def test_the_numbers_of_arguments_are_those_that_spark_takes(spark: SparkSession
     assert {name: set(builtin_functions.counts(spark, name)) for name in some} == {
         name: set(built_in()[name]) for name in some
     }
+
+
+CLASSES = {
+    "csv": "catalyst.csv.CSVOptions", "json": "catalyst.json.JSONOptions", "xml": "catalyst.xml.XmlOptions",
+    "parquet": "execution.datasources.parquet.ParquetOptions", "orc": "execution.datasources.orc.OrcOptions",
+    "text": "execution.datasources.text.TextOptions", "avro": "avro.AvroOptions",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", CLASSES)
+def test_the_options_of_spark_are_known(spark: SparkSession, format: str):
+    jvm: Any = getattr(spark, "_jvm")  # noqa: B009 - what Spark has registered, it tells nobody else
+    class_ = jvm.java.lang.Class.forName(
+        f"org.apache.spark.sql.{CLASSES[format]}$", True, jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    )
+    registered = next(field for field in class_.getDeclaredFields() if "validOptions" in field.getName())
+    registered.setAccessible(True)
+    options = registered.get(class_.getField("MODULE$").get(None)).keySet().toSeq()
+    names = {str(name) for name in jvm.scala.jdk.javaapi.CollectionConverters.asJava(options)}
+    assert len(names) > 1 or format in ("orc", "text")
+    assert {name for name in names if "." not in name} <= set(OPTIONS[format])
+
+
+@pytest.mark.parametrize("format", ["rate", "rate-micro-batch", "text"])
+def test_the_columns_of_a_format_are_those_that_spark_gives(spark: SparkSession, tmp_path: Path, format: str):
+    options = {"path": str(tmp_path), "rowsPerBatch": "1"}
+    schema = spark.readStream.format(format).options(**options).load().schema
+    given = [(field.name, field.dataType.simpleString().upper()) for field in schema]
+    assert given == [*FIXED[format]]
 
 
 TYPES = ("INT", "DOUBLE", "DECIMAL(10,2)", "STRING", "BOOLEAN", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ")
@@ -117,3 +150,9 @@ def test_columns_of_the_first_start_stay(spark: SparkSession, tmp_path: Path):
     assert run(f"{columns} | 'x' AS further") == [first, first]
     copied = [file.read_text() for file in (tmp_path / "copied").glob("*.json") if file.stat().st_size]
     assert copied == ['{"id":1,"at":"2026-01-01T10:00:00.000Z","day":"2026-01-01"}\n']
+    called = ws.sql(
+        f"CREATE STREAM o USING parquet OPTIONS (path '{tmp_path}/in'); SELECT STREAM * FROM o;", spark=spark
+    )
+    assert [(field.name, field.dataType.simpleString()) for field in called.schema] == [
+        ("id", "int"), ("t", "timestamp"), ("s", "struct<a:double>"), ("further", "string"),
+    ]  # fmt: skip
