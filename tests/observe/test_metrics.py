@@ -251,3 +251,24 @@ def test_an_address_that_cannot_be_had_is_refused_with_a_hint(tmp_path: Path) ->
         with pytest.raises(WatersmeetError) as caught, served(Metrics(), port, host):
             pass
         assert hint in str(caught.value)
+
+
+def test_rows_of_sources_count_once_and_those_of_the_result_are_the_last_joins() -> None:
+    inner = {"rows_left": 30, "rows_right": 10, "emitted": 8, "own:a.t": 90, "own:b.t": None}
+    outer = {"rows_left": 8, "rows_right": 31, "emitted": 5, "watermark:a.t": 60}
+    reported = REPORTED | {
+        "observedMetrics": {"watersmeet:a and b#x": inner, "watersmeet:a+b and a#x": outer},
+        "sink": {"numOutputRows": -1},
+        "stateOperators": [{"memoryUsedBytes": 1000}, {"memoryUsedBytes": 500}],
+        "timestamp": "1970-01-01T00:01:00.500Z",
+    }
+    feeds = {"watersmeet:a and b#x": {"left": "a", "right": "b"}, "watersmeet:a+b and a#x": {"right": "a"}}
+    reading = Reading(frozenset({"a.t"}), feeds, frozenset({"watersmeet:a+b and a#x"}))
+    found = progress_of("joined", reported, reading)
+    # Both joins read a, of which one has let go a row; what the inner one hands on comes from no source.
+    assert (found.rows_in, found.sources, found.rows_out) == (41, {"a": 31, "b": 10}, 5)
+    assert (found.own, found.silent, found.marks) == ({"a.t": 90}, frozenset({"b.t"}), {"a.t": 60})
+    assert (found.state_bytes, found.at) == (1500, 60.5)
+    assert progress_of("joined", reported | {"sink": {"numOutputRows": 4}}, reading).rows_out == 4
+    alone = progress_of("plain", reported | {"observedMetrics": {}}, Reading())
+    assert alone.rows_in == 40, "where no join counts, Spark does"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from html import escape
 
 from watersmeet.explanation.family import Families
 from watersmeet.explanation.physical import known
@@ -33,5 +35,7 @@ class Explanation(str):
         return draw(self.topologies)
 
     def _repr_html_(self) -> str:
-        text = self.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-        return f"{self.svg}<details><summary>As text</summary><pre>{text}</pre></details>"
+        # As an image: the styles of a drawing are for nothing else on the page.
+        drawing = b64encode(self.svg.encode()).decode()
+        image = f'<img alt="how the query would run" src="data:image/svg+xml;base64,{drawing}">'
+        return f"{image}<details><summary>As text</summary><pre>{escape(self, quote=False)}</pre></details>"

@@ -28,15 +28,17 @@ class Reading:
     """What the numbers that Spark reports of a query stand for.
 
     ``temporal`` are the columns whose marks are times; ``feeds`` the sources that feed a join, by the name of its
-    observation and then by side. A side that another join feeds has none.
+    observation and then by side. A side that another join feeds has none. ``last`` are the joins whose rows no other
+    join takes.
     """
 
     temporal: frozenset[str] = frozenset()
     feeds: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    last: frozenset[str] = frozenset()
 
     def plus(self, other: Reading) -> Reading:
         """What those of both stand for."""
-        return Reading(self.temporal | other.temporal, {**self.feeds, **other.feeds})
+        return Reading(self.temporal | other.temporal, {**self.feeds, **other.feeds}, self.last | other.last)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores:
         query=name,
         batch=int(reported["batchId"]),
         rows_in=sum(sources.values()) if sources else summed(joins, "rows") if joins else _read(reported),
-        rows_out=_out(observed, reported, joins),
+        rows_out=_out(observed, reported, reading),
         matched=summed(joins, "matched"),
         padded=summed(joins, "padded"),
         late=summed(joins, "late"),
@@ -134,13 +136,14 @@ def _sources(observed: Mapping[str, Any], reading: Reading) -> dict[str, int]:
     return found
 
 
-def _out(observed: Mapping[str, Any], reported: Mapping[str, Any], joins: Sequence[Mapping[str, Any]]) -> int:
-    """The rows of the result: as they were counted, else as the sink did, else as the only join handed them out."""
+def _out(observed: Mapping[str, Any], reported: Mapping[str, Any], reading: Reading) -> int:
+    """The rows of the result: as they were counted, else as the sink did, else as the last joins handed them out."""
     if OUT in observed:
         return int(_numbers(observed[OUT]).get("rows") or 0)
     sink: Mapping[str, Any] = reported.get("sink") or {}
     written = int(sink.get("numOutputRows") or 0)
-    return written if written >= 0 else summed(joins[-1:], "emitted")
+    last = (_numbers(values) for key, values in observed.items() if key in reading.last)
+    return written if written >= 0 else summed([*last], "emitted")
 
 
 def _read(reported: Mapping[str, Any]) -> int:

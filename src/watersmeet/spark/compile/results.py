@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from watersmeet.analyze import Inputs
 from watersmeet.analyze.views import seen
 from watersmeet.catalog import NOWHERE, Source, Span, Watermark
-from watersmeet.errors import refuse
+from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.physical import Limits, QueryPlan, limits_of
 from watersmeet.plan.nodes import Query, Scan, Script, Setting, View
 from watersmeet.plan.relation import AnalyzedQuery
@@ -142,7 +142,7 @@ def _settings(outer: tuple[Setting, ...], inner: tuple[Setting, ...], name: str)
     return tuple(known.values())
 
 
-def _differing(argument: str, name: str, value: object, hint: str) -> Exception:
+def _differing(argument: str, name: str, value: object, hint: str) -> WatersmeetError:
     reason = f"{name} has it and becomes part of this query, which would have another"
     return refuse("WRONG_ARGUMENT", argument=argument, value=value, reason=reason, hint=hint)
 

@@ -61,7 +61,8 @@ def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapp
         }
         for join in join_plans(plan.relation)
     }
-    return Reading(temporal_of(plan), feeds)
+    # Innermost first.
+    return Reading(temporal_of(plan), feeds, frozenset([*feeds][-1:]))
 
 
 def temporal_of(plan: QueryPlan) -> frozenset[str]:
