@@ -118,3 +118,9 @@ def test_a_pair_says_how_far_before_and_after(frame: DataFrame) -> None:
     assert sorted(rows_of(found)) == ["('after', 1)", "('before', 2)"]
     assert "right.at >= left.t\n" in ws.explain(after)
     assert "right.at >= left.t + 10 min" in ws.explain(joined(("-10 minutes", "30 minutes")))
+
+
+def test_names_of_frames_compare_without_case(frame: DataFrame) -> None:
+    declared = "CREATE STREAM rows (id INT, t TIMESTAMP, v INT); SELECT STREAM Rows.id FROM ROWS WHERE rows.id > 1"
+    for text in ("SELECT STREAM Rows.id FROM ROWS WHERE rows.id > 1", declared):
+        assert rows_of(ws.sql(text, Rows=frame)) == {"(2,)": 1}

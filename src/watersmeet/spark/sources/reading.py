@@ -22,18 +22,24 @@ from watersmeet.spark.refusals import is_unknown_format, unread
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """The DataFrame of every source that the script's queries read; all refusals together."""
-    declared = {source.name: source for source in script.sources}
+    """The DataFrame of every source that the script's queries read; all refusals together.
+
+    Names compare without case. A source goes by the name of its declaration, else by that of its DataFrame.
+    """
+    declared = {source.name.lower(): source for source in script.sources}
+    given = {name.lower(): name for name in frames}
     # What a view reads is there under that name too, and names of views are none of sources.
-    used = dict.fromkeys(scan.source for query in _all_queries(script) for scan in scans(query.relation))
+    used = dict.fromkeys(scan.source.lower() for query in _all_queries(script) for scan in scans(query.relation))
     found: dict[str, DataFrame] = {}
     refusals: list[Refusal] = []
     for name in used:
+        source = declared.get(name)
         try:
-            if name in frames:
-                found[name] = _as_declared(script, declared.get(name), frames[name])
-            elif name in declared:
-                found[name] = read_source(spark, script, declared[name])
+            if name in given:
+                frame = frames[given[name]]
+                found[given[name] if source is None else source.name] = _as_declared(script, source, frame)
+            elif source is not None:
+                found[source.name] = read_source(spark, script, source)
         except WatersmeetError as error:
             refusals += error.refusals
     if refusals:
