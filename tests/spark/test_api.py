@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,17 @@ def test_explain_tells_how_a_call_would_run(spark: SparkSession) -> None:
         assert part in shown
     named = {"l": left.withWatermark("t", "1 hour"), "r": right.withWatermark("t", "1 hour")}
     assert "LEFT JOIN" in ws.explain(SQL, **named)
+
+
+def test_shards_that_are_far_more_than_what_runs_at_once_are_warned_of(spark: SparkSession) -> None:
+    other = spark.newSession()
+    other.conf.set("spark.sql.shuffle.partitions", 40)
+    left, right = both(other)
+    with pytest.warns(
+        UserWarning, match=r"split into 40 shards.*spark.conf.set\(\"spark.sql.shuffle.partitions\", 4\)"
+    ):
+        ws.join(left, right, on="id", within="10 minutes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ws.join(left, right, on="id", within="10 minutes", shards=40)
+        ws.join(*both(spark), on="id", within="10 minutes")

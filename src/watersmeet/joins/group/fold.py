@@ -268,6 +268,9 @@ class Bits:
         nothing = -1 if self.function == "bit_and" else 0
         column = rows.table.column(self.column)
         values = column.cast(pa.int64()).fill_null(nothing).to_numpy(zero_copy_only=False)
+        if self.function == "bit_xor":
+            # Equal rows may stand as one: an even number of them puts every bit back.
+            values = np.where(rows.weights % 2 == 0, nothing, values)
         added = together.reduceat(values[rows.order], rows.starts)
         before = old[0].cast(pa.int64())
         some = (rows.sums(_present(column).astype(np.int64)) > 0) | _present(before)

@@ -13,9 +13,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import Reading
 from watersmeet.physical import LateRows, Limits, QueryPlan, limits_of, plan_query
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import (
-    AnalyzedQuery,
-)
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.refusals import (
@@ -27,6 +25,7 @@ from watersmeet.spark.compile.refusals import (
     check_provider,
 )
 from watersmeet.spark.compile.results import is_taken_in, result_of
+from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.compile.types import SparkTypes
 from watersmeet.spark.exchange.observed import reading_of
 from watersmeet.spark.private.told import watermark_delays
@@ -100,13 +99,6 @@ def compile_plan(script: Script, planned: Planned, compiler: Compiler) -> Built:
     for met in compiled.joins:
         check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
     return Built(planned.query, planned.plan, compiled, compiler, told, reading)
-
-
-def shards_of(script: Script, spark: SparkSession, shards: int | None) -> int:
-    """Into how many shards a script is split: as it says itself, else so many, else as Spark shuffles."""
-    settings = {setting.name.lower(): setting.value for setting in script.settings}
-    said = settings.get("watersmeet.shards", shards)
-    return int(str(spark.conf.get("spark.sql.shuffle.partitions") if said is None else said))
 
 
 def source_of(

@@ -26,8 +26,9 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, shards_of
+from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on
 from watersmeet.spark.compile.compiler import Compiler
+from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unwritten

@@ -147,7 +147,9 @@ def _java_options(log: Path | None, temporary: Path | None) -> str:
     quiet = files("watersmeet.spark").joinpath("log4j2.properties")
     level = "error" if log is None else "warn"
     # -Xss4m: with the default stack, a regular expression of Spark's overflows it when some queries stop.
-    made = f"-Xss4m {LATER_COMPILED} -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
+    # -XX:ReservedCodeCacheSize: what Java takes by itself, but not if a user lets it compile quickly alone.
+    made = f"-Xss4m -XX:ReservedCodeCacheSize=240m {LATER_COMPILED}"
+    made += f" -Dlog4j2.configurationFile=file:{quiet} -Dwatersmeet.log.level={level}"
     # RocksDB and others unpack their libraries there, and a JVM that is killed does not remove them.
     return made if temporary is None else f"{made} {shlex.quote(f'-Djava.io.tmpdir={temporary}')}"
 
