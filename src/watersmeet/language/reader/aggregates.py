@@ -129,13 +129,13 @@ def _read_function(cursor: Cursor, read: Read, opening: int) -> Expr | None:
     first = cursor.position
     cursor.position = opening
     name = cursor.text_from(first)
-    note_calls(cursor, first, opening)
     cursor.next()
     args = cursor.several(read)
     if not cursor.at(")"):
         cursor.position = first
         return None
     cursor.next()
+    note_calls(cursor, first, cursor.position)
     if cursor.at("OVER"):
         raise cursor.unsupported(*_BEHIND[0][1:])
     return Expr("call", args, name, span=cursor.span_from(first))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.plan.nodes import Call
@@ -23,24 +24,43 @@ _UNCOUNTED = frozenset({"FROM", "FOR", "IN", "AS", "=>", "*", "DISTINCT", "ALL",
 
 def note_calls(cursor: Cursor, first: int, end: int) -> None:
     """Note the functions that are called by the tokens from index ``first`` to ``end`` (exclusive)."""
+    open_: list[_Bracket] = []
     for i in range(first, end):
-        token, before = cursor.tokens[i], cursor.tokens[i - 1].word if i else ""
-        is_called = token.is_name and cursor.tokens[i + 1].word == "(" and before not in (".", "AS", "::")
-        if is_called and not _is_grammar(token.word):
-            cursor.calls[i] = Call(token.value, cursor.span_of(token), _count(cursor, i + 1))
+        word, before = cursor.tokens[i].word, cursor.tokens[i - 1].word if i else ""
+        if word in ("(", "["):
+            open_.append(_Bracket(_called(cursor, i - 1) if word == "(" else None))
+        elif word in (")", "]") and open_:
+            closed = open_.pop()
+            if closed.call is not None:
+                count = 0 if before == "(" else closed.commas + 1
+                _note(cursor, closed.call, count if closed.is_counted else None)
+        elif open_:
+            open_[-1].commas += word == ","
+            open_[-1].is_counted &= word not in _UNCOUNTED
+    for bracket in open_:
+        if bracket.call is not None:
+            _note(cursor, bracket.call, None)
 
 
-def _count(cursor: Cursor, opening: int) -> int | None:
-    """How many arguments stand in a bracket; None if that cannot be told."""
-    depth, commas, i = 1, 0, opening + 1
-    while depth and cursor.tokens[i].kind != "end":
-        word = cursor.tokens[i].word
-        if depth == 1 and word in _UNCOUNTED:
-            return None
-        commas += depth == 1 and word == ","
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word, 0)
-        i += 1
-    return 0 if i == opening + 2 else commas + 1
+@dataclass
+class _Bracket:
+    """A bracket that is open: the name before it, if that is of a function, and what was seen in it so far."""
+
+    call: int | None
+    commas: int = 0
+    is_counted: bool = True
+
+
+def _called(cursor: Cursor, name: int) -> int | None:
+    """The index of a name before a bracket, if it is that of a function."""
+    before = cursor.tokens[name - 1].word if name > 0 else ""
+    is_called = name >= 0 and cursor.tokens[name].is_name and before not in (".", "AS", "::")
+    return name if is_called and not _is_grammar(cursor.tokens[name].word) else None
+
+
+def _note(cursor: Cursor, name: int, arguments: int | None) -> None:
+    token = cursor.tokens[name]
+    cursor.calls[name] = Call(token.value, cursor.span_of(token), arguments)
 
 
 _NAME = re.compile(r"(?<![\w.`])[A-Za-z_]\w*(?=\s*\()")
