@@ -49,6 +49,17 @@ def spelled(found: Query) -> tuple[list[str], list[str]]:
             ["max(x)"],
             ["window(t, '1 hours', '1 minutes')"],
         ),
+        (
+            "SELECT SESSION_START(t, 5m) FROM b GROUP BY SESSION(t, INTERVAL '5' MINUTES), k",
+            ["session_window(t, '5 minutes').start"],
+            ["session_window(t, '5 minutes')", "k"],
+        ),
+        (
+            """SELECT b.window_end, K FROM TABLE(SESSION(TABLE bids PARTITION BY (k, j), DESCRIPTOR(t), 5m)) AS b
+            GROUP BY k, b.J, window_start""",
+            ["session_window(t, '5 minutes').end", "K"],
+            ["k", "J", "session_window(t, '5 minutes')"],
+        ),
     ],
 )  # fmt: skip
 def test_they_are_read_as_windows_of_spark(text: str, items: list[str], by: list[str]):
@@ -70,13 +81,15 @@ def test_names_of_columns_stay():
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("SELECT count(*) FROM b GROUP BY SESSION(t, INTERVAL 5 MINUTES)", "window(t, '5 minutes')"),
+        ("SELECT count(*) FROM b GROUP BY SESSION(t)", "SESSION(t, INTERVAL '5' MINUTES)"),
         ("SELECT count(*) FROM b GROUP BY CUMULATE(t, 1m, 1h)", "group by the step"),
         ("SELECT count(*) FROM b GROUP BY TUMBLE(t)", "TUMBLE(t, INTERVAL '10' MINUTES)"),
         ("SELECT count(*) FROM b GROUP BY HOP(t, 1m)", "the slide, then the size"),
         ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m))", "GROUP BY window_start, window_end"),
         ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t)))", "INTERVAL '10' MINUTES"),
-        ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m))", "TUMBLE or HOP"),
+        ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m)) GROUP BY window_end, k", "behind PARTITION BY"),
+        ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t)))", "TABLE(SESSION(TABLE bids PARTITION BY bidder"),
+        ("SELECT k FROM TABLE(CUMULATE(TABLE b, DESCRIPTOR(t), 1m, 1h))", "TUMBLE, HOP or SESSION"),
         ("SELECT k FROM a JOIN TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m)) w ON a.k = w.k", "aggregate in a view"),
     ],
 )

@@ -129,7 +129,9 @@ def group(draft: Draft) -> Draft:
             refusals += _ungrouped(draft, part, _computed(part, parts, made))
     window, time = _window(draft, by)
     kept = tuple(_computed(part, parts, made) for part in having)
-    given = AnalyzedGroup(by, aggregates, window, time.column if time else None, query.group_span, kept)
+    is_session = any(_starts(output.expr, "session_window(") for output in by if output.name == window)
+    column = time.column if time else None
+    given = AnalyzedGroup(by, aggregates, window, column, query.group_span, kept, is_session)
     return replace(draft, outputs=outputs, group=given).refusing(refusals)
 
 
@@ -224,21 +226,35 @@ def _misplaced(draft: Draft) -> Iterator[Refusal]:
 
 
 def _sessions(draft: Draft) -> Iterator[Refusal]:
-    """Windows that grow with their rows: two groups would become one, and what was said of them would be wrong."""
-    for expr in draft.query.group_by:
-        if expr.text.lower().replace(" ", "").startswith("session_window("):
+    """Windows that grow with their rows, where nothing ends them or rows are taken back."""
+    found = [expr for expr in draft.query.group_by if _starts(expr, "session_window(")]
+    if draft.relation is None or not found:
+        return
+    times = event_times(draft.relation)
+    for expr in found:
+        if len(found) > 1:
+            yield draft.unsupported(expr.span, "GROUP BY several session windows", "keep one of them.")
+        elif draft.relation.result == "table":
             hint = "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows."
-            yield draft.unsupported(expr.span, "GROUP BY session_window", hint)
+            yield draft.unsupported(expr.span, "GROUP BY session_window over a table", hint)
+        elif not expr.refs or time_named(_as_column(expr, expr.refs[0]), times) is None:
+            what = "GROUP BY session_window of a column without a watermark"
+            hint = "declare one, `WATERMARK FOR t AS t - INTERVAL 10 SECONDS`: it is what ends a session."
+            yield draft.unsupported(expr.span, what, hint)
+
+
+def _starts(expr: Expr, *calls: str) -> bool:
+    return expr.op == "other" and expr.text.lower().replace(" ", "").startswith(calls)
 
 
 def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime | None]:
-    """The event-time window among what is grouped by: ``window(t, ...)`` of a watermarked column."""
+    """The event-time window among what is grouped by: ``window(t, ...)`` of a watermarked column, or a session."""
     if draft.relation is None:
         return None, None
     times = event_times(draft.relation)
     for output in by:
         expr = output.expr
-        if expr.op == "other" and expr.text.lower().replace(" ", "").startswith("window(") and expr.refs:
+        if _starts(expr, "window(", "session_window(") and expr.refs:
             time = time_named(_as_column(expr, expr.refs[0]), times)
             if time is not None:
                 return output.name, time

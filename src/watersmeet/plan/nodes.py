@@ -76,12 +76,16 @@ class _Named(Relation):
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of event time over a source: by which function, of which column, how long, and how far apart."""
+    """Windows of event time over a source: by which function, of which column, how long, and how far apart.
+
+    ``by``: the columns that sessions are said to be apart by.
+    """
 
     function: str
     column: str
     lengths: tuple[Amount, ...]
     span: Span = NOWHERE
+    by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

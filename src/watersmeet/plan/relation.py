@@ -399,7 +399,7 @@ class AnalyzedGroup:
 
     ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
     (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
-    ``having``: what must be true of a group for the table to show it.
+    ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show it.
     """
 
     family: ClassVar[str] = "group"
@@ -410,6 +410,7 @@ class AnalyzedGroup:
     time: TimeColumn | None = None
     span: Span = NOWHERE
     having: tuple[Expr, ...] = ()
+    is_session: bool = False
 
 
 @dataclass(frozen=True)

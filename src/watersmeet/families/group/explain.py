@@ -17,6 +17,8 @@ def facts(group: AnalyzedGroup) -> list[Fact]:
 
 
 def _groups(group: AnalyzedGroup) -> str:
+    if group.is_session:
+        return f"the rows of a session are kept until the watermark of {group.time} passes its end"
     if group.window is not None and group.time is not None:
         return f"a group is kept until the watermark of {group.time} passes the end of its window"
     if not group.by:

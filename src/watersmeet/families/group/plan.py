@@ -48,13 +48,16 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         for a in group.aggregates
     )
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
-    code = CODE if keys else None
+    session = f"{GROUP}.{group.window}" if group.is_session else None
+    # All sessions of a key meet in one shard.
+    hashed = tuple(key for key in keys if key != session)
+    code = CODE if hashed else None
     ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
     lags = lags_of(view)
-    operator = GroupBy(keys, aggregates, code, is_table, position, *ended, unions=unions_of(lags))
+    operator = GroupBy(keys, aggregates, code, is_table, position, *ended, session, unions=unions_of(lags))
     port = PortPlan(
-        rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=keys, lags=lags,
-        route="key" if keys else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
+        rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
+        route="key" if hashed else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
     )  # fmt: skip
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
     made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
@@ -95,7 +98,12 @@ def _asks_order(name: str) -> bool:
 
 def _why(group: AnalyzedGroup) -> tuple[str, ...]:
     lines = ["grouping: a table with one row per group, kept up to date"]
-    lines.append("sharded by a hash of what is grouped by" if group.by else "one shard: there is one group")
+    if not group.by:
+        lines.append("one shard: there is one group")
+    elif group.is_session and len(group.by) == 1:
+        lines.append("one shard: any two sessions may become one")
+    else:
+        lines.append("sharded by a hash of what is grouped by" + (" besides sessions" if group.is_session else ""))
     if group.time is not None:
         lines.append(f"a group is forgotten once the watermark of {group.time} has passed the end of its window")
     elif group.by:

@@ -16,8 +16,9 @@ from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, 
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.aggregates import Function, function_of
 from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers, plain_floats
-from watersmeet.joins.group.groups import END, counted, find, groups_of, is_gone
+from watersmeet.joins.group.groups import CODE, END, counted, find, groups_of, is_gone
 from watersmeet.joins.group.members import Members
+from watersmeet.joins.group.sessions import ARRIVAL, OWN, bounds, moved
 from watersmeet.joins.group.values import values
 from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch
 from watersmeet.joins.state.spine import Spine
@@ -109,6 +110,9 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     members = _members(grouping, shard, ended)
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
+        if grouping.session is not None and members is not None and grouping.time is not None:
+            before = shard.before.received.get(grouping.time, int(LOWEST))
+            rows = moved(grouping, rows, members, before, number)
         groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts))
         number += rows.num_rows
         stored = _stored(spine.layout, groups)
@@ -137,6 +141,9 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
 
 def _members(grouping: GroupBy, shard: Shard, ended: int | None) -> Members | None:
     """The rows of the groups, if an aggregate must see all of them."""
+    if grouping.session is not None:
+        read = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
+        return Members.of(shard.state, grouping.keys, read, ended, apart=False)
     read = [name for part in grouping.seeing_all for name in part.columns]
     # Without rows that are taken back, only a list can tell equal rows apart.
     apart = not grouping.changes and any(function_of(part.function).fold == "list" for part in grouping.seeing_all)
@@ -185,10 +192,9 @@ def _folded(
         positions = pa.array(places, mask=~known)
         keys = _chosen(given, _keys(grouping, found, positions), known)
         old = [[found.column(name).take(positions) for name in fold] for fold in folding.names]
-    weights = rows.column(WEIGHT).to_numpy() if grouping.changes else np.ones(len(ids), np.int64)
+    weights = rows.column(WEIGHT).to_numpy() if grouping.is_weighted else np.ones(len(ids), np.int64)
     grouped = Grouped(rows, ids, len(codes), weights, known)
-    end = grouping.window_end
-    ends = np.full(len(codes), HIGHEST) if end is None else as_int64(rows.column(end))[first]
+    ends = _ends(grouping, rows)[first]
     seen: tuple[Grouped, Ints] | None = None
     if members is not None:
         each = _keys(grouping, rows, pa.array(np.arange(len(ids))))
@@ -202,6 +208,14 @@ def _folded(
         for fold, before in zip(folding.folds, old, strict=True)
     ]
     return Groups(keys, codes, ends, known if grouping.keys else np.full(len(codes), begun), old, new)
+
+
+def _ends(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
+    """The end of each row's window; the highest number without."""
+    if grouping.session is not None:
+        return bounds(rows.column(grouping.session))[1]
+    end = grouping.window_end
+    return np.full(rows.num_rows, HIGHEST) if end is None else as_int64(rows.column(end))
 
 
 def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.Array]:
@@ -220,8 +234,9 @@ def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.
 def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
     """For each row the number of its group, for each group its first row and its code; numbers are by code."""
     _, first, ids = np.unique(key_ids(rows, grouping.keys), return_index=True, return_inverse=True)
-    if grouping.code is not None:
-        codes = as_int64(rows.column(grouping.code))[first]
+    code = grouping.code if grouping.session is None else CODE
+    if code is not None:
+        codes = as_int64(rows.column(code))[first]
     else:
         codes = row_codes(_keys(grouping, rows, pa.array(first)), grouping.keys) if grouping.keys else first
     order = np.argsort(codes, kind="stable")

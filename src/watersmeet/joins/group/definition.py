@@ -58,6 +58,7 @@ class GroupReference:
 
     grouping: GroupBy
     _groups: dict[Any, _Group] = field(default_factory=dict[Any, _Group], init=False)
+    _open: list[Row] = field(default_factory=list[Row], init=False)
     _mark: int | None = field(default=None, init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> GroupStep:
@@ -74,6 +75,9 @@ class GroupReference:
             keys = tuple(_plain(row[name]) for name in self.grouping.keys)
             group = self._groups.setdefault(freeze(keys), _Group(keys, end))
             group.rows.append((row, row[WEIGHT] if self.grouping.changes else 1))
+            self._open.append(row)
+        if self.grouping.session is not None:
+            self._groups = self._sessions(self.grouping.session)
         if self.grouping.keys:
             self._groups = {key: group for key, group in self._groups.items() if group.size}
         after = self._table()
@@ -93,6 +97,31 @@ class GroupReference:
         if name is not None and name in marks:
             self._mark = marks[name] if self._mark is None else max(self._mark, marks[name])
         self._groups = {key: group for key, group in self._groups.items() if not self._has_passed(group.end)}
+        left = {id(row) for group in self._groups.values() for row, _ in group.rows}
+        self._open = [row for row in self._open if id(row) in left]
+
+    def _sessions(self, name: str) -> dict[Any, _Group]:
+        """The sessions of all rows whose sessions have not ended: windows that touch are one."""
+        made: list[tuple[list[Any], list[Row]]] = []
+        last = dict[Any, tuple[list[Any], list[Row]]]()
+        for row in sorted(self._open, key=lambda row: event_time(next(iter(row[name].values()))) or 0):
+            others = freeze([_plain(row[key]) for key in self.grouping.keys if key != name])
+            start, end = row[name].values()
+            if others in last and start <= last[others][0][1]:
+                bounds, rows = last[others]
+                bounds[1] = max(bounds[1], end)
+                rows.append(row)
+            else:
+                last[others] = ([start, end], [row])
+                made.append(last[others])
+        places = {id(row): place for place, row in enumerate(self._open)}
+        groups = dict[Any, _Group]()
+        for bounds, rows in made:
+            session = dict(zip(rows[0][name], bounds, strict=True))
+            keys = tuple(session if key == name else _plain(rows[0][key]) for key in self.grouping.keys)
+            in_order = sorted(rows, key=lambda row: places[id(row)])
+            groups[freeze(keys)] = _Group(keys, event_time(bounds[1]), [(row, 1) for row in in_order])
+        return groups
 
     def _has_passed(self, end: int | None) -> bool:
         return self._mark is not None and end is not None and end <= self._mark

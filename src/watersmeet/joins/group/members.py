@@ -70,11 +70,15 @@ class Members:
             if block.highest[END] <= ended:
                 self.table.spine.drop(block)
 
+    def rows(self, codes: Ints) -> Rows:
+        """All rows of these codes (sorted, each once), in the order of their codes."""
+        rows = self.table.stored(codes)
+        rows = rows if self.apart else put_together(rows)
+        return rows.where(rows.weights > 0)
+
     def grouped(self, keys: pa.RecordBatch, codes: Ints) -> tuple[Grouped, Ints]:
         """All rows of these groups, in the order of arrival, and which of the groups have any: those it numbers."""
-        rows = self.table.stored(np.unique(codes))
-        rows = rows if self.apart else put_together(rows)
-        rows = rows.where(rows.weights > 0)
+        rows = self.rows(np.unique(codes))
         rows = rows.take(np.argsort(rows.beside[NUMBER], kind="stable"))
         ids = np.zeros(len(rows), np.int64)
         if self.keys and len(rows):

@@ -18,6 +18,9 @@ key. A batch is one instant of a shard: rows whose window ends at or before the 
 dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
 the mark are forgotten; the row that they had stands.
 
+With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
+window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
+
 Values are Spark's: ``sum`` of integers is a BIGINT, that of decimals exact, ``avg`` of decimals rounded half up; what
 does not fit its type is an `ArithmeticError`. Sums, averages, variances and deviations are those of the rows that are
 there, computed exactly and rounded once: neither order, nor batches, nor rows that have come and gone matter. Of
@@ -78,6 +81,8 @@ class GroupBy(Family):
       asks for it; None: they are in that order
     - ``window_end``: a TIMESTAMP column with the end of the row's window, which follows from the keys; None: none
     - ``time``: the name of the mark that ends a window
+    - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
+      arrivals then carry no weights, and what is stored are their rows
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
     >>> from watersmeet.testing import MemoryStore
@@ -101,10 +106,13 @@ class GroupBy(Family):
     position: str | None = None
     window_end: str | None = None
     time: str | None = None
+    session: str | None = None
 
     def __post_init__(self) -> None:
         if (self.window_end is None) != (self.time is None):
             raise ValueError("a window has an end and a mark that ends it")
+        if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
+            raise ValueError("sessions are those of a stream, in a key that is a window")
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -113,7 +121,17 @@ class GroupBy(Family):
     @cached_property
     def seeing_all(self) -> tuple[Aggregate, ...]:
         """The aggregates that must see all rows of a group to know their value."""
-        return tuple(part for part in self.aggregates if sees_all(part.function, changes=self.changes))
+        return tuple(part for part in self.aggregates if sees_all(part.function, changes=self.is_weighted))
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether rows are taken back: those of a table, and those that move from one session to another."""
+        return self.changes or self.session is not None
+
+    @property
+    def other_keys(self) -> tuple[str, ...]:
+        """The keys within which sessions are put together."""
+        return tuple(name for name in self.keys if name != self.session)
 
     @property
     def sides(self) -> tuple[Port]:
@@ -142,4 +160,6 @@ class GroupBy(Family):
             aggregates=sorted([part.kind, *names.listed(part.columns)] for part in self.aggregates),
             changes=self.changes,
             window_end=names.optional(self.window_end),
+            # Left out where there is none, as in identities from before there were sessions.
+            **({} if self.session is None else {"session": names.optional(self.session)}),
         )

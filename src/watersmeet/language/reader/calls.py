@@ -14,7 +14,8 @@ _GRAMMAR = frozenset({
     "WHEN", "THEN", "ELSE", "DISTINCT", "AS", "FROM", "FOR", "OVER", "FILTER", "INTERVAL", "ESCAPE", "EXISTS",
     "CAST", "TRY_CAST", "EXTRACT", "TRIM", "OVERLAY", "POSITION", "SUBSTRING", "SUBSTR", "TIMESTAMPADD",
     "TIMESTAMPDIFF", "DATEADD", "DATE_ADD", "DATEDIFF", "DATE_DIFF", "IDENTIFIER", "STRUCT", "ARRAY", "MAP",
-    "TUMBLE", "TUMBLE_START", "TUMBLE_END", "HOP", "HOP_START", "HOP_END", "NEAREST",
+    "TUMBLE", "TUMBLE_START", "TUMBLE_END", "HOP", "HOP_START", "HOP_END", "SESSION",
+    "SESSION_START", "SESSION_END", "NEAREST",
 })  # fmt: skip
 """Words that stand before a bracket and are no functions, or have a grammar of their own, or of ours."""
 

@@ -171,11 +171,11 @@ def _with_watermark(named: _Named, watermark: Watermark) -> _Named:
 def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
     """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
     first = cursor.position
-    if cursor.at_any({"TUMBLE", "HOP"}, ahead=2):
+    if cursor.at_any({"TUMBLE", "HOP", "SESSION"}, ahead=2):
         return _read_windowed(cursor, read_query)
     if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
         function = cursor.peek(2).text
-        hint = "write IMPOSE_ORDER, TUMBLE or HOP, or group with `GROUP BY window(t, '5 minutes')`."
+        hint = "write IMPOSE_ORDER, TUMBLE, HOP or SESSION, or group with `GROUP BY window(t, '5 minutes')`."
         raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
     cursor.skip(3)
     cursor.expect("(", _ORDER)
@@ -198,27 +198,48 @@ def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
 
 
 def _read_windowed(cursor: Cursor, read_query: ReadQuery) -> _Named:
-    """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size."""
+    """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size.
+
+    SESSION may say PARTITION BY behind the name: what the query groups by besides the window, in any case.
+    """
     first, function = cursor.position, cursor.peek(2).word
     hint = "write `TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), INTERVAL '10' MINUTES))`, for example."
     if function == "HOP":
         hint = "write `TABLE(HOP(TABLE bids, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '10' MINUTES))`, for example."
+    if function == "SESSION":
+        hint = "write `TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(t), INTERVAL '5' MINUTES))`."
     cursor.skip(3)
     cursor.expect("(", hint)
     named = _read_ordered(cursor, read_query)
+    by = _read_partition(cursor, hint) if function == "SESSION" else ()
     cursor.expect(",", hint)
     cursor.expect("DESCRIPTOR", hint)
     cursor.expect("(", hint)
     column = cursor.take_name("the name of a column", hint).value
     cursor.expect(")", hint)
     lengths: list[Amount] = []
-    while len(lengths) < (1 if function == "TUMBLE" else 2):
+    while len(lengths) < (2 if function == "HOP" else 1):
         cursor.expect(",", hint)
         lengths.append(read_amount(cursor))
     cursor.expect(")", hint)
     cursor.expect(")", hint)
-    window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first))
+    window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
     return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
+
+
+def _read_partition(cursor: Cursor, hint: str) -> tuple[str, ...]:
+    """``PARTITION BY a, b``, also in parentheses."""
+    if not cursor.take("PARTITION"):
+        return ()
+    cursor.expect("BY", hint)
+    is_closed = cursor.take("(")
+    names = [cursor.take_name("the name of a column", hint).value]
+    while cursor.at(",") and not cursor.at(",", "DESCRIPTOR"):
+        cursor.skip(1)
+        names.append(cursor.take_name("the name of a column", hint).value)
+    if is_closed:
+        cursor.expect(")", hint)
+    return tuple(names)
 
 
 def _read_argument(cursor: Cursor, number: int) -> None:

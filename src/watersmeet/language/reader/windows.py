@@ -1,6 +1,6 @@
 """Windows of event time as other systems write them, in the words of Spark: ``window(t, '10 minutes')``.
 
-As functions, TUMBLE(t, size) and HOP(t, slide, size) with TUMBLE_START and the like; as sources,
+As functions, TUMBLE(t, size), HOP(t, slide, size) and SESSION(t, gap) with TUMBLE_START and the like; as sources,
 ``TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), size))``, whose columns window_start and window_end a query groups by.
 """
 
@@ -18,22 +18,24 @@ from watersmeet.plan.nodes import Item, Scan, Star, Windowed
 
 FUNCTIONS = {
     f"{name}{field}": f").{field[1:].lower()}" if field else ")"
-    for name in ("TUMBLE", "HOP")
+    for name in ("TUMBLE", "HOP", "SESSION")
     for field in ("", "_START", "_END")
 }
 """The functions, each with what ends it in Spark's words."""
 NOT_WINDOWS = {
     "CUMULATE": "windows that grow step by step are none of Spark's: group by the step, `window(t, '1 minute')`.",
-    "SESSION": "group by `window(t, '5 minutes')`, whose bounds do not depend on the rows.",
 }
 HINTS = {
     "TUMBLE": "write `TUMBLE(t, INTERVAL '10' MINUTES)`, for example.",
     "HOP": "write `HOP(t, INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)`: the slide, then the size.",
+    "SESSION": "write `SESSION(t, INTERVAL '5' MINUTES)`: the gap that ends a session.",
 }
 _UNITS = (
     (DAY, "days"), (HOUR, "hours"), (MINUTE, "minutes"), (SECOND, "seconds"), (MILLISECOND, "milliseconds"),
     (1, "microseconds"),
 )  # fmt: skip
+IN_SPARK = {"SESSION": "session_window"}
+"""The windows that are not called `window` there."""
 _FIELDS = {"window_start": "start", "window_end": "end"}
 
 
@@ -65,11 +67,12 @@ def _function(cursor: Cursor, index: int, end: int) -> dict[int, str]:
         begin = cursor.position
         amounts.append(read_amount(cursor))
         places.append(range(begin, cursor.position))
-    if not cursor.at(")") or len(amounts) != (1 if kind == "TUMBLE" else 2):
-        raise cursor.failure("a size" if kind == "TUMBLE" else "a slide and a size", HINTS[kind])
+    if not cursor.at(")") or len(amounts) != (2 if kind == "HOP" else 1):
+        expected = {"HOP": "a slide and a size", "SESSION": "a gap"}.get(kind, "a size")
+        raise cursor.failure(expected, HINTS[kind])
     # Spark has the size first, then the slide.
     texts = [f"'{length(amount)}'" for amount in reversed(amounts)]
-    found = {index: "window", cursor.position: FUNCTIONS[word]}
+    found = {index: IN_SPARK.get(kind, "window"), cursor.position: FUNCTIONS[word]}
     for place, text in zip(places, texts, strict=True):
         found |= {i: text if i == place.start else "" for i in place}
     return found
@@ -97,6 +100,8 @@ def of_source(
     assert window is not None
     if not any(_field(expr) for expr in group_by):
         raise _not_grouped(cursor, window)
+    if window.function == "SESSION":
+        _check_partition(cursor, window, group_by)
     shown = tuple(item if isinstance(item, Star) else _item(item, window) for item in items)
     by = [_window(window) if _field(expr) else seen(expr, window) for expr in group_by]
     once = tuple({expr.sql(lambda ref: ".".join(ref.parts)): expr for expr in by}.values())
@@ -107,6 +112,16 @@ def _not_grouped(cursor: Cursor, window: Windowed) -> WatersmeetError:
     hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
     cursor.position = max(cursor.position - 1, 0)
     return cursor.unsupported(f"TABLE({window.function}(...)) without GROUP BY window_start", hint)
+
+
+def _check_partition(cursor: Cursor, window: Windowed, group_by: tuple[Expr, ...]) -> None:
+    """Sessions are apart by what a query groups by: PARTITION BY must say the same."""
+    by = {expr.refs[0].parts[-1].lower() if expr.op == "column" else None for expr in group_by if not _field(expr)}
+    if by != {name.lower() for name in window.by}:
+        columns = ", ".join(window.by) or "the columns of GROUP BY"
+        hint = f"group by window_start, window_end and {columns}, or name the other columns behind PARTITION BY."
+        cursor.position = max(cursor.position - 1, 0)
+        raise cursor.unsupported("TABLE(SESSION(...)) whose PARTITION BY is not what is grouped by", hint)
 
 
 def _item(item: Item, window: Windowed) -> Item:
@@ -146,5 +161,7 @@ def _named(ref: Reference) -> str | None:
 
 def _window(window: Windowed, field: str = "") -> Expr:
     column = quote(window.column)
-    text = f"window({column}, {', '.join(repr(length(amount)) for amount in window.lengths)}){field}"
-    return Expr("other", text=text, refs=(Reference((window.column,), 7, 7 + len(column)),), span=window.span)
+    function = IN_SPARK.get(window.function, "window")
+    text = f"{function}({column}, {', '.join(repr(length(amount)) for amount in window.lengths)}){field}"
+    start = len(function) + 1
+    return Expr("other", text=text, refs=(Reference((window.column,), start, start + len(column)),), span=window.span)
