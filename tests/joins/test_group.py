@@ -134,6 +134,9 @@ CALLS = (
     ("any_value", ("m",)), ("last", ("s",)), ("first_value", ("g",)), ("count distinct", ("v",)),
     ("count distinct", ("x", "s")), ("collect_list", ("v",)), ("array_agg", ("g",)), ("collect_set", ("x",)),
     ("collect_set", ("s",)), ("collect_list distinct", ("t",)), ("max distinct", ("v",)), ("min distinct", ("s",)),
+    ("sum distinct", ("x",)), ("avg distinct", ("n",)), ("sum distinct", ("v",)), ("stddev distinct", ("x",)),
+    ("mean distinct", ("i",)), ("var_pop distinct", ("v",)), ("var_samp distinct", ("x",)),
+    ("stddev_pop distinct", ("n",)),
 )  # fmt: skip
 
 

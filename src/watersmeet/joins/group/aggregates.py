@@ -6,7 +6,7 @@ A new one is a row here and, if none of the folds serves it, a fold (`watersmeet
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT"})
@@ -56,6 +56,16 @@ class Function:
     aliases: tuple[str, ...] = ()
     args: int = 1
 
+    @property
+    def plain(self) -> str:
+        """Its name without DISTINCT."""
+        return self.name.removesuffix(DISTINCT)
+
+    @property
+    def is_distinct(self) -> bool:
+        """Whether equal arguments count once, where that makes a difference."""
+        return self.name.endswith(DISTINCT) and self.fold in ("sum", "moments")
+
 
 _BOOLEAN = frozenset({"BOOLEAN"})
 _SUMMED = _NUMBERS | {"INTERVAL"}
@@ -88,6 +98,14 @@ FUNCTIONS = (
     Function(f"collect_list{DISTINCT}", "set", _ORDERED, "list", nullable=False, aliases=(f"array_agg{DISTINCT}",)),
 )
 
+FUNCTIONS += tuple(
+    replace(
+        one, name=f"{one.name}{DISTINCT}", aliases=tuple(f"{name}{DISTINCT}" for name in one.aliases), retractable=False
+    )
+    for one in FUNCTIONS
+    if one.fold in ("sum", "moments")
+)
+
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
 
 NAMES = frozenset(_BY_NAME)
@@ -110,7 +128,8 @@ def sees_all(name: str, *, changes: bool) -> bool:
     (False, True, False)
     """
     function = function_of(name)
-    return function.fold in ("distinct", "list", "set") or (changes and not function.retractable)
+    is_whole = function.fold in ("distinct", "list", "set") or function.is_distinct
+    return is_whole or (changes and not function.retractable)
 
 
 def canonical(name: str) -> str:
@@ -144,7 +163,7 @@ def result_type(name: str, types: tuple[str, ...]) -> str | None:
     if function.takes is not None and kind not in function.takes:
         return None
     if function.gives == "total":
-        return _total_type(function.name, kind, numbers, types[0])
+        return _total_type(function.plain, kind, numbers, types[0])
     if function.gives == "list":
         return f"ARRAY<{types[0]}>"
     return types[0] if function.gives == "first" else function.gives

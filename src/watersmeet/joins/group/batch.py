@@ -14,7 +14,7 @@ from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.group.aggregates import Function, function_of
+from watersmeet.joins.group.aggregates import DISTINCT, Function, function_of
 from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers, plain_floats
 from watersmeet.joins.group.groups import CODE, END, counted, find, groups_of, is_gone
 from watersmeet.joins.group.members import Members
@@ -72,6 +72,8 @@ class Folding:
 def _kept_by(function: str) -> str:
     """What an aggregate shares its accumulators with: those of its fold, or only its own kind."""
     found = function_of(function)
+    if found.is_distinct:
+        return f"{found.fold}{DISTINCT}"
     return found.name if found.fold in ("count", "bits") else found.fold
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
-from watersmeet.joins.group.aggregates import function_of
+from watersmeet.joins.group.aggregates import DISTINCT, function_of
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 
 Row = Mapping[str, Any]
@@ -182,7 +182,10 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             found = [row[columns[0]] for row, _ in rows if row[columns[0]] is not None]
             return reduce(_BITS[function], found) if found else None
         case _:
-            return _total(function, [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None])
+            found = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            if function.endswith(DISTINCT):
+                found = [(one, 1) for one in {repr(_plain(one)): _plain(one) for one, _ in found}.values()]
+            return _total(function.removesuffix(DISTINCT), found)
 
 
 _LEAST = ("min", "bool_and", "min_by", "min distinct")

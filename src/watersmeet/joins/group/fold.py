@@ -112,6 +112,8 @@ def fold_of(function: str, columns: tuple[str, ...], kind: pa.DataType | None) -
     ExactSum(column='x', limbs=2)
     """
     found = function_of(function)
+    if found.is_distinct:
+        return Once(fold_of(found.plain, columns, kind), columns)
     match found.fold:
         case "count":
             return Count(columns, is_condition=found.name == "count_if")
@@ -292,6 +294,27 @@ class Distinct:
             some &= _present(rows.table.column(name))
         ids = _once(rows, self.columns, some)
         return [pa.array(np.bincount(rows.ids[ids], minlength=rows.groups))]
+
+
+@dataclass(frozen=True)
+class Once:
+    """What another fold makes of the different values of a group; it sees all rows of a group at once."""
+
+    inner: Fold
+    columns: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        """That of the other."""
+        return self.inner.width
+
+    def fold(self, rows: Grouped, old: Sequence[pa.Array]) -> list[pa.Array]:
+        """The accumulators of these rows alone."""
+        # NULL is a value here, so that every group has one; the other passes it over.
+        places = _once(rows, self.columns, np.ones(len(rows.ids), np.bool_))
+        table = rows.table.take(pa.array(places))
+        once = Grouped(table, rows.ids[places], rows.groups, np.ones(places.size, np.int64), rows.known)
+        return self.inner.fold(once, [pa.nulls(rows.groups)] * self.width)
 
 
 @dataclass(frozen=True)

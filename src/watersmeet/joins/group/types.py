@@ -22,10 +22,10 @@ def arrow_result(function: str, types: tuple[pa.DataType, ...]) -> pa.DataType:
         return pa.list_(types[0])
     if found.gives == "total":
         if pa.types.is_decimal(types[0]):
-            widen = widened if found.name == "sum" else averaged
+            widen = widened if found.plain == "sum" else averaged
             return pa.decimal128(*widen(types[0].precision, types[0].scale))
         if pa.types.is_duration(types[0]):
             return types[0]
-        if found.name == "sum" and pa.types.is_integer(types[0]):
+        if found.plain == "sum" and pa.types.is_integer(types[0]):
             return pa.int64()
     return pa.float64()

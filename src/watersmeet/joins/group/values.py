@@ -26,7 +26,7 @@ def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.A
     [3.5]
     """
     found = function_of(function)
-    kind = found.name
+    kind = found.plain
     if found.fold == "count":
         return pa.array(numbers(accumulators[0]))
     if found.fold == "bits":
