@@ -217,7 +217,7 @@ def _ends(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
     if grouping.session is not None:
         return bounds(rows.column(grouping.session))[1]
     end = grouping.window_end
-    return np.full(rows.num_rows, HIGHEST) if end is None else as_int64(rows.column(end))
+    return np.full(len(rows), HIGHEST) if end is None else as_int64(rows.column(end))
 
 
 def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.Array]:
