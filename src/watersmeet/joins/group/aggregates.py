@@ -70,7 +70,7 @@ class Function:
 _BOOLEAN = frozenset({"BOOLEAN"})
 _SUMMED = _NUMBERS | {"INTERVAL"}
 
-FUNCTIONS = (
+_PLAIN = (
     Function("count", "count", None, "BIGINT", retractable=True, nullable=False),
     Function("count_if", "count", _BOOLEAN, "BIGINT", retractable=True, nullable=False),
     Function("sum", "sum", _SUMMED, "total", retractable=True),
@@ -98,12 +98,12 @@ FUNCTIONS = (
     Function(f"collect_list{DISTINCT}", "set", _ORDERED, "list", nullable=False, aliases=(f"array_agg{DISTINCT}",)),
 )
 
-FUNCTIONS += tuple(
-    replace(
-        one, name=f"{one.name}{DISTINCT}", aliases=tuple(f"{name}{DISTINCT}" for name in one.aliases), retractable=False
-    )
-    for one in FUNCTIONS
-    if one.fold in ("sum", "moments")
+FUNCTIONS = (
+    *_PLAIN,
+    *(
+        replace(one, name=f"{one.name}{DISTINCT}", aliases=tuple(f"{name}{DISTINCT}" for name in one.aliases))
+        for one in (replace(one, retractable=False) for one in _PLAIN if one.fold in ("sum", "moments"))
+    ),
 )
 
 _BY_NAME = {name: function for function in FUNCTIONS for name in (function.name, *function.aliases)}
