@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from watersmeet.analyze.check_declarations import check_references
 from watersmeet.arguments import (
@@ -46,7 +47,7 @@ from watersmeet.joins.core.operator import Overflow
 from watersmeet.observe.totals import Totals
 from watersmeet.physical import LateRows, Limits, plan_query
 from watersmeet.plan.nodes import Script
-from watersmeet.project import with_columns
+from watersmeet.project import open_project, storage_folder, with_columns
 from watersmeet.queries import analyze, read_script
 
 if TYPE_CHECKING:
@@ -336,21 +337,38 @@ def explain(
     return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
 
 
-def progress(query: StreamingQuery) -> Totals:
+@overload
+def progress(query: StreamingQuery) -> Totals: ...
+
+
+@overload
+def progress(query: str | Path) -> dict[str, Totals]: ...
+
+
+def progress(query: StreamingQuery | str | Path) -> Totals | dict[str, Totals]:
     """What a streaming query with joins of ours has done so far, as values.
 
     Of the batches that Spark remembers: the latest hundred, or as many as
     ``spark.sql.streaming.numRecentProgressUpdates`` says. State and watermarks are those of now.
 
+    With the folder of a project, or its SQL file: what each of its queries did in all runs of ``watersmeet run``, by
+    name, from the histories in its storage.
+
     Example::
 
         so_far = ws.progress(query)
         so_far.rows_in, so_far.late, so_far.state_rows, so_far.watermarks, so_far.lags()
+        ws.progress("shop")["joined"].rows_out
     """
+    if isinstance(query, str | Path):
+        from watersmeet.observe.history import queries_of, read_history
+
+        storage = storage_folder(open_project(Path(query)))
+        return {name: read_history(storage, name).totals for name in queries_of(storage)}
     from watersmeet.spark.run.reports import totals_of
 
     if not hasattr(query, "recentProgress"):
-        hint = "give what `writeStream...start()` returned."
+        hint = "give what `writeStream...start()` returned, or the folder of a project."
         raise wrong("query", query, "it is no streaming query", hint)
     return totals_of(query)
 

@@ -290,3 +290,14 @@ def _read_text(path: Path) -> str:
             "WRONG_PROJECT", path=path, reason=f"it cannot be read ({error})", hint="use UTF-8 text."
         ) from error
     return text if text.endswith("\n") or not text else f"{text}\n"
+
+
+def storage_folder(project: Project) -> Path:
+    """Where the project's checkpoints lie, as a folder of this machine."""
+    location = absolute_path(project.storage, project.root).removeprefix("file://").removeprefix("file:")
+    if not location.startswith("/"):
+        hint = "name a folder, for example `storage: storage`."
+        raise refuse(
+            "WRONG_PROJECT", path=project.root, reason=f"`storage` is {location}, not a folder here", hint=hint
+        )
+    return Path(location)

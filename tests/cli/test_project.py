@@ -128,7 +128,7 @@ def test_paths_start_at_the_project() -> None:
 
 
 def test_storage_must_be_a_folder() -> None:
-    from watersmeet.cli.run import storage_folder
+    from watersmeet.project import storage_folder
 
     assert storage_folder(Project(Path("/srv"), "p", "file:///x/y", ())) == Path("/x/y")
     with pytest.raises(WatersmeetError, match="not a folder here"):

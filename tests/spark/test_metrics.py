@@ -68,8 +68,8 @@ class Running:
             try:
                 run_script(
                     read_script(SCRIPT.format(folder=self.folder)), spark=self.spark, storage=self.folder / "storage",
-                    trigger="continuous", on_progress=self.take, on_failure=self.metrics.fail,
-                    is_interrupted=self.stop.is_set,
+                    trigger="continuous", on_progress=self.take,
+                    on_failure=lambda query, why, again: self.metrics.fail(query), is_interrupted=self.stop.is_set,
                 )  # fmt: skip
             except WatersmeetError as error:
                 self.failures.append(error)

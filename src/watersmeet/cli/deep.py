@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def check_on_spark(path: Path, cluster: Cluster) -> None:
     """Refuse all that would be refused when the queries of a project start. Nothing is written to its storage."""
-    from watersmeet.cli.run import storage_folder
+    from watersmeet.project import storage_folder
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder:

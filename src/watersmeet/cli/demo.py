@@ -20,11 +20,12 @@ from rich.table import Table
 from watersmeet.cli.failure import Format
 from watersmeet.cli.init import copy_folder
 from watersmeet.cli.progress import Board
-from watersmeet.cli.run import Cluster, interruptible, run_opened, storage_folder
+from watersmeet.cli.run import Cluster, interruptible, run_opened
 from watersmeet.cli.script import open_script
 from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
+from watersmeet.project import storage_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

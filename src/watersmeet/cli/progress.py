@@ -18,7 +18,7 @@ from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress, mark_in_words
 from watersmeet.observe.totals import Totals
 
-_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at"})
+_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches"})
 """What a line of JSON leaves out: the watermarks are there in words."""
 _REFRESHED = 4
 
@@ -84,7 +84,7 @@ def progress_line(progress: Progress) -> str:
     """A batch as one line of JSON."""
     names = [field.name for field in fields(progress) if field.name not in _NOT_SHOWN]
     values = {name: getattr(progress, name) for name in names}
-    for name in ("watermarks", "partitions", "malformed_of", "sources"):
+    for name in ("watermarks", "partitions", "malformed_of", "sources", "parts", "backlog"):
         values[name] = dict(values[name])
     return json.dumps(values | {"operators": {name: asdict(numbers) for name, numbers in progress.operators.items()}})
 

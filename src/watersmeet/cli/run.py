@@ -18,11 +18,12 @@ import typer
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.progress import Board
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
-from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.prometheus import Metrics
-from watersmeet.project import Project, absolute_path
+from watersmeet.observe.recorder import Recorder
+from watersmeet.project import Project, absolute_path, storage_folder
 from watersmeet.references import resolved
 
 if TYPE_CHECKING:
@@ -172,14 +173,25 @@ def run_opened(
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
+    from watersmeet.spark.exchange.observed import page_of_spark
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
+    recorder = Recorder(storage, lambda text: typer.echo(text, err=True), page_of_spark(spark))
 
     def show(progress: Progress) -> None:
         taken.take(progress)
+        recorder.take(progress)
         board.show(progress)
+
+    def fail(query: str, why: str, again: float | None) -> None:
+        taken.fail(query)
+        recorder.fail(query, why, again)
+
+    def end(query: str) -> None:
+        taken.end(query)
+        recorder.end(query)
 
     with interruptions_noted() as noted:
         try:
@@ -191,9 +203,10 @@ def run_opened(
                 trigger=trigger,
                 then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
                 on_progress=show,
-                on_failure=taken.fail,
+                on_start=recorder.start,
+                on_failure=fail,
                 on_life=taken.live,
-                on_end=taken.end,
+                on_end=end,
                 on_news=lambda text: typer.echo(text, err=True),
                 is_interrupted=lambda: bool(noted),
             )
@@ -204,6 +217,8 @@ def run_opened(
                 # A signal to the whole group ends Spark too: what went wrong then is no failure.
                 raise Interrupted(noted[0]) from None
             raise opened.project.relocate(error) from error
+        finally:
+            recorder.close()
 
 
 def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
@@ -228,17 +243,6 @@ def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
 
 RESTARTED = "WATERSMEET_RESTARTED"
 """How often the command began anew without a batch in between: what it tells itself through its environment."""
-
-
-def storage_folder(project: Project) -> Path:
-    """Where the project's checkpoints lie, as a folder of this machine."""
-    location = absolute_path(project.storage, project.root).removeprefix("file://").removeprefix("file:")
-    if not location.startswith("/"):
-        hint = "name a folder, for example `storage: storage`."
-        raise refuse(
-            "WRONG_PROJECT", path=project.root, reason=f"`storage` is {location}, not a folder here", hint=hint
-        )
-    return Path(location)
 
 
 @contextmanager

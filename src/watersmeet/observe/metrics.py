@@ -15,14 +15,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast
 
 Health = Literal[0, 1]
 """1: its query runs; 0: it has failed."""
 
 ROUNDED = 0.05
 """Spark reports rates with one digit after the point, so they may be less by so much."""
+
+
+@dataclass(frozen=True)
+class SideNumbers:
+    """What one side of an operator did in a batch; the names are those of `OperatorNumbers`."""
+
+    rows: int = 0
+    late: int = 0
+    padded: int = 0
+    dropped: int = 0
+    state_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,7 @@ class OperatorNumbers:
     - ``events_processed``: rows that came in
     - ``seconds``: how long its shards computed, added up; ``shards``: how many there are
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
+    - ``sides``: some of it by side, ``left`` and ``right`` or ``1``, ``2``, ...
     """
 
     kind: str = ""
@@ -50,6 +62,7 @@ class OperatorNumbers:
     written: int = 0
     seconds: float = 0.0
     shards: int = 0
+    sides: Mapping[str, SideNumbers] = field(default_factory=dict[str, SideNumbers])
 
 
 def operator_numbers(
@@ -83,7 +96,23 @@ def operator_numbers(
         written=total("written"),
         seconds=round(computed, 6),
         shards=shards,
+        sides=_sides(observed),
     )
+
+
+def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:
+    """What is there per side.
+
+    >>> _sides({"rows_left": 3, "state_left": 2, "rows_right": None})["left"]
+    SideNumbers(rows=3, late=0, padded=0, dropped=0, state_rows=2)
+    """
+
+    def number(name: str, side: str) -> int:
+        return int(observed.get(f"{name}_{side}") or 0)
+
+    sides = [name.removeprefix("rows_") for name in observed if name.startswith("rows_")]
+    names = ("rows", "late", "padded", "dropped", "state")
+    return {side: SideNumbers(*(number(name, side) for name in names)) for side in sides}
 
 
 def summed(observed: Sequence[Mapping[str, Any]], number: str) -> int:
@@ -127,6 +156,27 @@ def backpressure_of(reported: Mapping[str, Any]) -> float:
         return 0.0
     processed = sum(int(source.get("numInputRows") or 0) for source in sources) / seconds
     return round(max(0.0, 1 - processed / came), 4)
+
+
+def backlog_of(reported: Mapping[str, Any]) -> dict[str, int]:
+    """The rows of each topic that were there when the batch was planned and that it did not take; others do not tell.
+
+    >>> ends = {"endOffset": '{"orders": {"0": 5, "1": 7}}', "latestOffset": '{"orders": {"0": 9, "1": 7}}'}
+    >>> backlog_of({"sources": [ends, {"endOffset": '{"logOffset": 3}', "latestOffset": "null"}]})
+    {'orders': 4}
+    """
+    found: dict[str, int] = {}
+    for source in reported.get("sources") or ():
+        end, latest = (_offset(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if not (isinstance(end, dict) and isinstance(latest, dict)):
+            continue
+        for topic, offsets in cast("dict[str, Any]", latest).items():
+            taken: Any = cast("dict[str, Any]", end).get(topic)
+            if isinstance(offsets, dict) and isinstance(taken, dict):
+                known = cast("dict[str, int]", taken)
+                waiting = sum(n - known.get(p, n) for p, n in cast("dict[str, int]", offsets).items())
+                found[topic] = max(found.get(topic, 0), waiting)
+    return found
 
 
 def _has_more(source: Mapping[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, operator_numbers, summed
+from watersmeet.observe.metrics import OperatorNumbers, backlog_of, backpressure_of, operator_numbers, summed
 
 OUT = "watersmeet"
 """The observation that counts the rows of the result."""
@@ -53,7 +53,9 @@ class Progress:
     those of merged runs too. ``partitions``: how many partitions each side's window has now; nothing but for window
     joins. ``operators``: the numbers of each, by what people call it. ``marks`` are the watermarks as numbers,
     microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is that of
-    `watersmeet.observe.metrics`.
+    `watersmeet.observe.metrics`. ``parts``: the seconds of the batch by what Spark did meanwhile, in its words.
+    ``backlog``: by topic, the rows that were there and waited for the next batch; other sources do not tell.
+    ``batches``: 1, and more where a history has put several batches together.
     """
 
     query: str
@@ -80,6 +82,9 @@ class Progress:
     silent: frozenset[str] = frozenset()
     state_bytes: int = 0
     at: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    backlog: Mapping[str, int] = field(default_factory=dict[str, int])
+    batches: int = 1
 
 
 def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
@@ -118,6 +123,8 @@ def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores:
         ),
         state_bytes=sum(_bytes(state) for state in reported.get("stateOperators") or ()),
         at=_moment(reported.get("timestamp")),
+        parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
+        backlog=backlog_of(reported),
     )
 
 

@@ -41,7 +41,7 @@ class Totals:
         """The totals after one more batch."""
         return replace(
             self,
-            batches=self.batches + 1,
+            batches=self.batches + progress.batches,
             rows_in=self.rows_in + progress.rows_in,
             rows_out=self.rows_out + progress.rows_out,
             matched=self.matched + progress.matched,

@@ -100,3 +100,11 @@ def cores(spark: SparkSession) -> int | None:
         return spark.sparkContext.defaultParallelism
     except PySparkException:
         return None
+
+
+def page_of_spark(spark: SparkSession) -> str:
+    """The address of Spark's own page; a remote server does not tell, and it may be switched off."""
+    try:
+        return spark.sparkContext.uiWebUrl or ""
+    except PySparkException:
+        return ""

@@ -49,7 +49,8 @@ def run_script(
     analyzed: Sequence[AnalyzedQuery] | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
     on_progress: Callable[[Progress], None] = lambda progress: None,
-    on_failure: Callable[[str], None] = lambda query: None,
+    on_start: Callable[[str], None] = lambda query: None,
+    on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
     on_life: Callable[[str], None] = lambda query: None,
     on_end: Callable[[str], None] = lambda query: None,
     on_news: Callable[[str], None] = lambda text: None,
@@ -60,8 +61,9 @@ def run_script(
     ``analyzed``: the queries as they may run, where that is known already. ``storage`` holds a checkpoint per query: a
     later run of the same script continues there. ``then`` says what is done when one fails; that it did is raised when
     the others have ended. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are stopped
-    and KeyboardInterrupt is raised. ``on_failure`` is told the name of a query that failed, ``on_life`` that of one
-    that had a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
+    and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure`` that of
+    one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
+    a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
     tables that are being loaded and of queries that start again.
     """
     if not script.queries:
@@ -69,7 +71,7 @@ def run_script(
     failed: dict[str, WatersmeetError] = {}
     with dying():
         _set(script, spark)
-        listeners = Listeners(on_progress, on_failure, on_life, on_end, on_news, is_interrupted)
+        listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
             _run_through(partial(prepare, script, spark, storage, analyzed), trigger, then, listeners, failed)
         except KeyboardInterrupt:

@@ -45,12 +45,14 @@ class OnFailure:
 class Listeners:
     """Who is told what, while queries run.
 
-    Of every batch; of a query that failed, that lives (it had a batch or waits for rows) or that has ended; what there
-    is to say in words. ``is_interrupted`` is asked whether all is to stop.
+    Of every batch; of a query that was started, that failed (why, and in how many seconds it starts again), that lives
+    (it had a batch or waits for rows) or that has ended; what there is to say in words. ``is_interrupted`` is asked
+    whether all is to stop.
     """
 
     on_progress: Callable[[Progress], None]
-    on_failure: Callable[[str], None]
+    on_start: Callable[[str], None]
+    on_failure: Callable[[str, str, float | None], None]
     on_life: Callable[[str], None]
     on_end: Callable[[str], None]
     on_news: Callable[[str], None]
@@ -80,6 +82,7 @@ class Watched:
         """Start it."""
         self.loading = Loading(self.prepared.tables, is_done=not is_waiting(self.prepared))
         self.query = self.ways.start(self.prepared)
+        self.listeners.on_start(self.prepared.name)
         self.listeners.on_life(self.prepared.name)
 
     def stop(self) -> None:
@@ -119,11 +122,12 @@ class Watched:
             self._tell(f"{self.loading.names} loaded, {self.loading.rows:,} rows.")
 
     def _failed(self, error: WatersmeetError, then: OnFailure) -> bool:
-        self.listeners.on_failure(self.prepared.name)
         self.failures += 1
         said = error.refusals[0].message
-        if self.failures <= then.restarts and all(refusal.may_be_retried for refusal in error.refusals):
-            wait = then.wait(self.failures)
+        is_tried_again = self.failures <= then.restarts and all(one.may_be_retried for one in error.refusals)
+        wait = then.wait(self.failures) if is_tried_again else None
+        self.listeners.on_failure(self.prepared.name, said, wait)
+        if wait is not None:
             self.due = time.monotonic() + wait
             self._tell(f"failed, starts again in {wait:g} s ({self.failures} of {then.restarts}). {said}")
             return True
