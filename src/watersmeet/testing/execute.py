@@ -18,15 +18,15 @@ from watersmeet.families import OPERATORS
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
+from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, signed
+from watersmeet.local.query import LocalQuery, Stepped
+from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
-from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table, signed
-from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
-from watersmeet.testing.rows import NeedsSparkError
 from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:

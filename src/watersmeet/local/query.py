@@ -22,6 +22,11 @@ from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.layout import as_int64
+from watersmeet.local.cells import CHANGE, signed
+from watersmeet.local.definitions import Definition, definition_of, step_by_definition
+from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.store import MemoryStore
+from watersmeet.local.values import is_true, value_of
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -37,11 +42,6 @@ from watersmeet.physical import (
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
-from watersmeet.testing.cells import CHANGE, signed
-from watersmeet.testing.references import Definition, definition_of, step_by_definition
-from watersmeet.testing.rows import NeedsSparkError, completed, emitted_schema
-from watersmeet.testing.store import MemoryStore
-from watersmeet.testing.values import is_true, value_of
 
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 

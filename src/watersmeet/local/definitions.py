@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report
-from watersmeet.testing.rows import emitted_schema
+from watersmeet.local.rows import emitted_schema
 
 Row = Mapping[str, Any]
 
