@@ -205,7 +205,10 @@ class LocalQuery:
 
     def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
         """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
-        fed = self._relation(self.plan.relation, arrivals, marks).filtered(self.plan.where)
+        return self.shown(self.relation(self.plan.relation, arrivals, marks).filtered(self.plan.where))
+
+    def shown(self, fed: Fed) -> Stepped:
+        """What the query shows of the rows that its relation gave."""
         rows = fed.kept
         outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
         table = pa.table(outputs) if outputs else rows.select([])
@@ -214,23 +217,24 @@ class LocalQuery:
             table = signed(table.append_column(WEIGHT, rows.column(WEIGHT)))
         return replace(last, rows=table)
 
-    def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+        """The rows that a relation gives in a batch."""
         match plan:
             case ScanPlan():
                 return _scanned(plan, arrivals)
             case ViewPlan():
-                return _viewed(plan, self._relation(plan.input, arrivals, marks))
+                return _viewed(plan, self.relation(plan.input, arrivals, marks))
             case UnionPlan():
-                return _united(plan, [self._relation(one, arrivals, marks) for one in plan.inputs])
+                return _united(plan, [self.relation(one, arrivals, marks) for one in plan.inputs])
             case StaticJoinPlan():
                 raise NeedsSparkError("a join with a table that never changes")
             case LateralPlan():
-                return _exploded(plan, self._relation(plan.input, arrivals, marks))
+                return _exploded(plan, self.relation(plan.input, arrivals, marks))
             case JoinPlan():
-                return self._join(plan, arrivals, marks)
+                return self.join(plan, [self.relation(port.input, arrivals, marks) for port in plan.ports], marks)
 
-    def _join(self, plan: JoinPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
-        inputs = [self._relation(port.input, arrivals, marks) for port in plan.ports]
+    def join(self, plan: JoinPlan, inputs: list[Fed], marks: Marks) -> Fed:
+        """The rows that a join gives of those of its ports."""
         folded = {name: marks[name] for name in (NOW, LOADED) if name in marks}
         parts = [lag for port in plan.ports for lag in port.lags if lag.part is not None and lag.source in marks]
         folded |= {lag.column: marks[lag.source] for lag in parts}
@@ -241,10 +245,11 @@ class LocalQuery:
                 folded |= marks_of(lag, side.rows, marks)
             tables[number] = prepared(port, side)
         _check_keys(plan, tables)
-        stepped = self._meet(plan, tables, folded)
+        stepped = self.meet(plan, tables, folded)
         return _fed(stepped.rows, stepped.marks, stepped)
 
-    def _meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+        """What a join gives of the rows that came to its ports, with the marks that came with them."""
         operator = plan.operator
         marks = {**marks, RUN: self.run} if operator.needs_run else marks
         if self.on == "kernel":

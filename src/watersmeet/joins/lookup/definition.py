@@ -62,16 +62,20 @@ class LookupReference:
     @property
     def kept(self) -> tuple[list[Row], ...]:
         """The rows of the stream that wait or are held back, and those of the table, per port."""
-        stream, table = [*(row for row, _ in self._waiting), *self._held], [row for row, n in self._table if n > 0]
+        stream, table = [*(row for row, _ in self._waiting), *self._held], [row for row, _ in self._stored()]
         return (stream, table) if self.join.table else (table, stream)
 
     def _state(self) -> tuple[int, int]:
-        weights: dict[str, int] = {}
+        kept, stored = len(self._waiting) + len(self._held), len(self._stored())
+        return (kept, stored) if self.join.table else (stored, kept)
+
+    def _stored(self) -> list[tuple[Row, int]]:
+        """The rows of the table, equal ones once, with how often each is there."""
+        found: dict[str, tuple[Row, int]] = {}
         for row, weight in self._table:
             look = repr(freeze(dict(row) | {WEIGHT: 0, POSITION: 0}))
-            weights[look] = weights.get(look, 0) + weight
-        kept, stored = len(self._waiting) + len(self._held), sum(1 for weight in weights.values() if weight)
-        return (kept, stored) if self.join.table else (stored, kept)
+            found[look] = (row, found.get(look, (row, 0))[1] + weight)
+        return [(row, weight) for row, weight in found.values() if weight]
 
     def _hear(self, marks: Marks) -> None:
         """Fold the marks in, and forget the rows that have waited for too long."""
