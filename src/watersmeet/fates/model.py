@@ -25,6 +25,7 @@ What = Literal[
     "late",
     "matched",
     "padded",
+    "unmatched",
     "alive",
     "expired",
     "evicted",
@@ -44,6 +45,7 @@ What = Literal[
 - ``late``: a watermark had passed its time when it arrived (in a sync join also: its port already had that time)
 - ``matched``: it met another row, or was an answer
 - ``padded``: it came out alone
+- ``unmatched``: it met nothing, is not shown and is not kept
 - ``alive``: it is kept, and may still meet others
 - ``expired``: watermarks proved that nothing more can meet it
 - ``evicted``: it left a window, by another row or by the clock
@@ -110,6 +112,26 @@ class Fate:
     reason: str
 
 
+Cause = Literal["no row", "no such key", "near miss", "out of bounds", "condition", "barred", "gone"]
+"""Why a row met nothing.
+
+- ``no row``: no row of the other side came; ``no such key``: none had its key; ``near miss``: one nearly had it
+- ``out of bounds``: a row had its key, but not a time within bounds; ``condition``: the rest of ON is not true
+- ``barred``: the row that it would have met was late, or could meet nothing
+- ``gone``: the row that it would have met was not alive when it came
+"""
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Why an arrival met nothing, as sentences; ``by``: the arrival that came nearest, and how far it was."""
+
+    cause: Cause
+    text: str
+    by: int | None = None
+    distance: int | None = None
+
+
 @dataclass(frozen=True)
 class Shown:
     """A row of the query's result: its batch, its values, and the arrivals it was made of; ``sign`` -1: it goes."""
@@ -125,7 +147,7 @@ class Told:
     """All that became of the rows of a query.
 
     ``fates`` come in the order of their batches. An arrival has one or more; the last one says how it ended, ``alive``
-    where it has not.
+    where it has not. ``misses`` say of arrivals that met nothing why not.
 
     >>> told = Told("q", "event time", fates=(Fate(0, "matched", 0, 9, 1, "."), Fate(0, "alive", 0, 9, None, ".")))
     >>> [fate.what for fate in told.of(0)], told.end(0).what
@@ -140,6 +162,7 @@ class Told:
     fates: tuple[Fate, ...] = ()
     unit: Unit = "numbers"
     results: tuple[Shown, ...] = ()
+    misses: Mapping[int, Miss] = field(default_factory=dict[int, Miss])
     _by_arrival: dict[int, list[Fate]] = field(
         default_factory=dict[int, list[Fate]], init=False, compare=False, repr=False
     )
