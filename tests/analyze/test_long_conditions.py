@@ -17,7 +17,7 @@ from watersmeet.physical.nodes import join_plans
 from watersmeet.plan.words import expression_in_words
 from watersmeet.queries import format_script
 
-MANY = 2000
+MANY = 1200
 DECLARED = """
 CREATE STREAM a (id INT, v INT, s STRING, t TIMESTAMP, WATERMARK FOR t AS t);
 CREATE STREAM b (id INT, w INT, t TIMESTAMP, WATERMARK FOR t AS t);

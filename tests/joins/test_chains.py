@@ -14,9 +14,9 @@ from tests.examples import examples
 from watersmeet.families import OPERATORS
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.interval.definition import multiset
+from watersmeet.local.query import LocalQuery
 from watersmeet.physical import QueryPlan, plan_query
 from watersmeet.queries import analyze, read_script
-from watersmeet.testing.local import LocalQuery
 
 quick = settings(
     derandomize=True,

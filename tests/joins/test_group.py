@@ -33,7 +33,7 @@ from watersmeet.joins.group.limbs import as_integers, carried, decimals, divided
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.spine import State
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 Row = dict[str, Any]
 

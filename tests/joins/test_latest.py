@@ -17,7 +17,7 @@ from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.state.budget import Budget
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from watersmeet.joins.lookup import batch as lookup_batch
 from watersmeet.joins.lookup.definition import LookupReference
 from watersmeet.joins.lookup.operator import LookupJoin
 from watersmeet.joins.state.budget import Budget
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 Row = dict[str, Any]
 

@@ -20,7 +20,7 @@ from watersmeet.joins.window.definition import WindowReference
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
 from watersmeet.joins.window.lives import first_above
 from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowKind, WindowSpec
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 Rows = list[tuple[Any, ...]]
 Step = Callable[..., tuple[Rows, dict[int, Rows], rowwise.Step | Report]]

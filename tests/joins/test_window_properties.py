@@ -21,7 +21,7 @@ from watersmeet.joins.window import batch as window_batch
 from watersmeet.joins.window import meet as window_meet
 from watersmeet.joins.window.definition import WindowReference
 from watersmeet.joins.window.operator import WindowJoin
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 quick = settings(
     derandomize=True,

@@ -13,11 +13,11 @@ from watersmeet.joins.core.operator import LOADED
 from watersmeet.joins.group.operator import GroupBy
 from watersmeet.joins.latest.operator import Latest
 from watersmeet.joins.lookup.operator import LookupJoin
+from watersmeet.local.cells import CHANGE
+from watersmeet.local.query import LocalQuery
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.plan.nullability import nullable
 from watersmeet.queries import analyze, read_script
-from watersmeet.testing.cells import CHANGE
-from watersmeet.testing.local import LocalQuery
 
 TABLES = """
 CREATE TABLE l (a INT, b INT, c INT, c1 INT, c2 INT, s STRING);

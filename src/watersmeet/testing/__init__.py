@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from watersmeet.local.cells import arrow_table, cell
+from watersmeet.local.store import MemoryStore
 from watersmeet.testing.case import Case, CaseBatch, parse_case, read_case
-from watersmeet.testing.cells import arrow_table, cell
 from watersmeet.testing.execute import Executor, Result, run_case
 from watersmeet.testing.outcome import Outcome, compare
-from watersmeet.testing.store import MemoryStore
 
 __all__ = [
     "Case", "CaseBatch", "Executor", "MemoryStore", "Outcome", "Result", "arrow_table", "cell", "compare",

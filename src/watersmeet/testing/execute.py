@@ -18,15 +18,15 @@ from watersmeet.families import OPERATORS
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
+from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, signed
+from watersmeet.local.query import LocalQuery, Stepped
+from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
-from watersmeet.testing.cells import CHANGE, arrow_table, cell, change_table, signed
-from watersmeet.testing.local import LocalQuery, Stepped
 from watersmeet.testing.outcome import Outcome, compare
-from watersmeet.testing.rows import NeedsSparkError
 from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:
@@ -63,15 +63,21 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
     plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
     batches = [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
-    arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
-    if case.end is not None:
-        arrivals.append((_nothing(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+    arrivals = arrivals_of(case, plan, script)
     stretches = _stretches(batches, arrivals)
     try:
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
     return _compared(case, plan, batches, stepped)
+
+
+def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
+    """What arrives in each batch of a case, and with its end."""
+    arrivals = [_arrivals(case, batch, plan, script) for batch in case.batches]
+    if case.end is not None:
+        arrivals.append((_nothing(script), dict.fromkeys(_times(plan), END_OF_INPUT)))
+    return arrivals
 
 
 def _refused(case: Case) -> Result:

@@ -16,14 +16,14 @@ from watersmeet.catalog import Source
 from watersmeet.formats.feed import ddl
 from watersmeet.joins.core.operator import Marks, Report
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
+from watersmeet.local.cells import CHANGE
+from watersmeet.local.query import Stepped
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import APART
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 from watersmeet.spark.exchange.rows import PORT_SHOWN
 from watersmeet.spark.run.prepare import MARKS_SCHEMA
-from watersmeet.testing.cells import CHANGE
-from watersmeet.testing.local import Stepped
 
 _MARKS = pa.schema([("column", pa.string()), ("value", pa.int64())])
 

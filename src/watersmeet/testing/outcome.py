@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.joins.core.rowwise import freeze
+from watersmeet.local.cells import cell
 from watersmeet.testing.case import CaseBatch, RowList
-from watersmeet.testing.cells import cell
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.core.rowwise import Hearing, Row, Step, compare, event_time, is_dead
+from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, compare, event_time, is_dead
 
 
 @dataclass
@@ -26,6 +26,7 @@ class AsofReference:
     join: AsofJoin
     _open: list[Row] = field(default_factory=list[Row], init=False)
     _versions: list[Row] = field(default_factory=list[Row], init=False)
+    _gone: list[Gone] = field(default_factory=list[Gone], init=False)
     _heard: Hearing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -36,6 +37,7 @@ class AsofReference:
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         rows: list[tuple[Any, ...]] = []
+        self._gone = []
         came = [(p, side, row) for p, side in enumerate(self.join.sides) for row in arrivals.get(p, ())]
         late = [(p, row) for p, side, row in came if self._heard.is_late(side, row)]
         timely = [[row for p, side, row in came if p == port and not self._heard.is_late(side, row)] for port in (0, 1)]
@@ -51,21 +53,43 @@ class AsofReference:
                 self._open.remove(question)
                 answer = self._answer(question)
                 rows += self._alone(question) if answer is None else [self._row(question, answer)]
-        self._versions = [version for version in self._versions if self._is_useful(version, self._versions)]
+        known, self._versions = self._versions, []
+        for version in known:
+            if self._is_useful(version, known):
+                self._versions.append(version)
+            else:
+                self._gone.append(Gone(RIGHT, version, "expired", self._next(version, known), self.join.right.time))
         rows += self._limit(dropped)
         state = (len(self._open), len(self._versions))
         watermarks = self._heard.held_back(self.join.times, self._open)
-        return Step(rows, late, watermarks, state, tuple(dropped))
+        received = dict(self._heard.received)
+        return Step(rows, late, watermarks, state, tuple(dropped), gone=self._gone, received=received)
+
+    @property
+    def kept(self) -> tuple[list[Row], ...]:
+        """The questions that are open, and the versions."""
+        return (self._open, self._versions)
+
+    def _next(self, version: Row, known: list[Row]) -> Row | None:
+        """The version of its key that comes after one."""
+        time = _time(self.join.right, version)
+        later = [v for v in self._of_key(version, known) if _time(self.join.right, v) > time]
+        return min(later, key=lambda v: _time(self.join.right, v), default=None)
 
     def _take_in(self, rows: list[Row]) -> int:
         """Keep new versions; returns how many were second versions of a key and time."""
         horizon, known = self._horizon(), list(self._versions)
         again = 0
         for row in rows:
-            if is_dead(self.join.right, row, self.join.right.time) or not self._is_useful(row, known, horizon):
+            if is_dead(self.join.right, row, self.join.right.time):
                 continue
-            if any(_time(self.join.right, row) == _time(self.join.right, v) for v in self._of_key(row, self._versions)):
+            if not self._is_useful(row, known, horizon):
+                self._gone.append(Gone(RIGHT, row, "expired", column=self.join.right.time))
+            elif any(
+                _time(self.join.right, row) == _time(self.join.right, v) for v in self._of_key(row, self._versions)
+            ):
                 again += 1
+                self._gone.append(Gone(RIGHT, row, "dropped"))
             else:
                 self._versions.append(row)
         return again
@@ -146,6 +170,7 @@ class AsofReference:
         for _, port, row in sorted(both, key=lambda each: each[:2])[: sum(kept) - limit]:
             (self._open, self._versions)[port].remove(row)
             dropped[port] += 1
+            self._gone.append(Gone(port, row, "dropped"))
             rows += self._alone(row) if port == LEFT else []
         return rows
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, localcontext
 from operator import eq, ge, gt, le, lt, ne
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Family, Marks
@@ -27,6 +27,17 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Gone:
+    """A row that left its port: why, the row ``by`` which it did, and the time or end by whose limit it expired."""
+
+    port: int
+    row: Row
+    why: Literal["expired", "evicted", "discarded", "dropped"]
+    by: Row | None = None
+    column: str = ""
+
+
+@dataclass(frozen=True)
 class Step:
     """What one batch gives by the definition of a join; what a family does not speak of stays empty.
 
@@ -35,6 +46,9 @@ class Step:
     - ``watermarks``: the watermarks of the result, for the columns that have one
     - ``state``, ``dropped``: per port, how many rows are kept, and how many left unseen though they might have met more
     - ``matched``, ``padded``, ``partitions``: as in `Report`
+    - ``met``, ``gone``: the rows that met, left first, and those that left
+    - ``received``: the marks heard so far
+    - ``numbers``: rows with the number, and by which clock, they arrived
     """
 
     rows: list[tuple[Any, ...]]
@@ -46,6 +60,10 @@ class Step:
     matched: int = 0
     padded: tuple[int, ...] = ()
     partitions: tuple[int, ...] = ()
+    met: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]])
+    gone: list[Gone] = field(default_factory=list[Gone])
+    received: dict[str, int] = field(default_factory=dict[str, int])
+    numbers: list[tuple[Row, int, int | None]] = field(default_factory=list[tuple[Row, int, int | None]])
 
 
 def is_dead(side: Port, row: Row, *required: str) -> bool:

@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import Hearing, Row, Step, event_time, fits, freeze, is_below, is_dead
+from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, event_time, fits, freeze, is_below, is_dead
 from watersmeet.joins.interval.operator import IntervalJoin
 
 
@@ -75,6 +75,8 @@ class Reference:
     _heard: Hearing = field(init=False)
     _emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _kept: tuple[list[_Alive], list[_Alive]] = field(default_factory=lambda: ([], []), init=False)
+    _met: list[tuple[Row, ...]] = field(default_factory=list[tuple[Row, ...]], init=False)
+    _gone: list[Gone] = field(default_factory=list[Gone], init=False)
 
     def __post_init__(self) -> None:
         waits = [(bound.column, bound.other) for bound in self.join.bounds]
@@ -87,6 +89,7 @@ class Reference:
         """One batch: the rows that arrived per port, and the marks that came with them."""
         rows: list[tuple[Any, ...]] = []
         late: list[tuple[int, Row]] = []
+        self._met, self._gone = [], []
         new: tuple[list[_Alive], list[_Alive]] = ([], [])
         for port in (LEFT, RIGHT):
             for row in arrivals.get(port, ()):
@@ -103,7 +106,13 @@ class Reference:
             rows += self._expire(port, new[port])
         rows += self._limit()
         state = (len(self._kept[LEFT]), len(self._kept[RIGHT]))
-        return Step(rows, late, self._watermarks(), state)
+        received = dict(self._heard.received)
+        return Step(rows, late, self._watermarks(), state, met=self._met, gone=self._gone, received=received)
+
+    @property
+    def kept(self) -> tuple[list[Row], ...]:
+        """The rows that are alive, per port."""
+        return tuple([alive.row for alive in kept] for kept in self._kept)
 
     def _limit(self) -> list[tuple[Any, ...]]:
         """More rows than may be kept: an error, or the rows with the earliest times leave."""
@@ -117,6 +126,7 @@ class Reference:
         rows: list[tuple[Any, ...]] = []
         for port, one in kept[: size - limit]:
             self._kept[port].remove(one)
+            self._gone.append(Gone(port, one.row, "dropped"))
             rows += [] if one.matched else self._alone(port, one.row)
         return rows
 
@@ -138,6 +148,7 @@ class Reference:
                     if once or self.join.kind not in ("semi", "anti"):
                         rows.append(pair(self.join, one.row, other.row))
                     one.matched = other.matched = True
+                    self._met.append((one.row, other.row))
         return rows
 
     def _expire(self, port: int, new: list[_Alive]) -> list[tuple[Any, ...]]:
@@ -145,9 +156,12 @@ class Reference:
         stay: list[_Alive] = []
         times = (*self.join.sides[port].times, *self.join.sides[port].ends)
         for alive in self._kept[port] + new:
-            if not any(is_below(event_time(alive.row[c]), self.limit(c)) for c in times):
+            passed = [c for c in times if is_below(event_time(alive.row[c]), self.limit(c))]
+            if not passed:
                 stay.append(alive)
-            elif not alive.matched:
+                continue
+            self._gone.append(Gone(port, alive.row, "expired", column=passed[0]))
+            if not alive.matched:
                 rows += self._alone(port, alive.row)
         self._kept[port][:] = stay
         return rows

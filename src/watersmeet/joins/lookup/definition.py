@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW, Marks
-from watersmeet.joins.core.rowwise import Hearing, Row, Step, compare, fits, freeze, is_dead
+from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, compare, fits, freeze, is_dead
 from watersmeet.joins.lookup.operator import LookupJoin
 
 
@@ -31,12 +31,14 @@ class LookupReference:
     _held: list[Row] = field(default_factory=list[Row], init=False)
     _heard: Hearing = field(init=False)
     _clock: int | None = field(default=None, init=False)
+    _gone: list[Gone] = field(default_factory=list[Gone], init=False)
 
     def __post_init__(self) -> None:
         self._heard = Hearing(self.join)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port, and the marks that came with them."""
+        self._gone = []
         self._hear(marks)
         for row in _in_order(arrivals.get(self.join.table, ())):
             self._change(row)
@@ -50,18 +52,30 @@ class LookupReference:
                 rows += met or self._alone(row)
                 pairs += len(met)
         dropped = 0 if self.join.waiting is None else max(0, len(self._waiting) - self.join.waiting)
+        self._gone += [Gone(self.join.stream_port, row, "dropped") for row, _ in self._waiting[:dropped]]
         self._waiting = self._waiting[dropped:]
         lost = (dropped, 0) if self.join.table else (0, dropped)
         watermarks = self._heard.held_back(self.join.stream_side.times, self._held)
-        return Step(rows, [], watermarks, self._state(), lost, matched=pairs)
+        received = dict(self._heard.received)
+        return Step(rows, [], watermarks, self._state(), lost, matched=pairs, gone=self._gone, received=received)
+
+    @property
+    def kept(self) -> tuple[list[Row], ...]:
+        """The rows of the stream that wait or are held back, and those of the table, per port."""
+        stream, table = [*(row for row, _ in self._waiting), *self._held], [row for row, _ in self._stored()]
+        return (stream, table) if self.join.table else (table, stream)
 
     def _state(self) -> tuple[int, int]:
-        weights: dict[str, int] = {}
+        kept, stored = len(self._waiting) + len(self._held), len(self._stored())
+        return (kept, stored) if self.join.table else (stored, kept)
+
+    def _stored(self) -> list[tuple[Row, int]]:
+        """The rows of the table, equal ones once, with how often each is there."""
+        found: dict[str, tuple[Row, int]] = {}
         for row, weight in self._table:
             look = repr(freeze(dict(row) | {WEIGHT: 0, POSITION: 0}))
-            weights[look] = weights.get(look, 0) + weight
-        kept, stored = len(self._waiting) + len(self._held), sum(1 for weight in weights.values() if weight)
-        return (kept, stored) if self.join.table else (stored, kept)
+            found[look] = (row, found.get(look, (row, 0))[1] + weight)
+        return [(row, weight) for row, weight in found.values() if weight]
 
     def _hear(self, marks: Marks) -> None:
         """Fold the marks in, and forget the rows that have waited for too long."""
@@ -73,6 +87,9 @@ class LookupReference:
         now, retention = self._clock, self.join.retention
         arrived = [(row, now if clock is None else clock) for row, clock in self._waiting]
         self._waiting = [(row, clock) for row, clock in arrived if retention is None or now - clock <= retention]
+        for row, clock in arrived:
+            if retention is not None and now - clock > retention:
+                self._gone.append(Gone(self.join.stream_port, row, "evicted"))
 
     def _change(self, row: Row) -> None:
         """Apply a change of the table."""

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any
 
 from watersmeet.joins.core.operator import Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import Hearing, Row, Step, event_time, is_below
+from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, event_time, is_below
 from watersmeet.joins.sync.operator import DisorderError, SyncJoin
 
 
@@ -27,6 +27,7 @@ class SyncReference:
     join: SyncJoin
     _waiting: list[dict[int, Row]] = field(default_factory=list[dict[int, Row]], init=False)
     _seen: list[set[int]] = field(default_factory=list[set[int]], init=False)
+    _gone: list[Gone] = field(default_factory=list[Gone], init=False)
     _heard: Hearing = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,6 +39,7 @@ class SyncReference:
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         late: list[tuple[int, Row]] = []
+        self._gone = []
         for port in sorted(arrivals):
             late += [(port, row) for row in arrivals[port] if not self._accepts(port, row)]
         rows: list[tuple[Any, ...]] = []
@@ -48,7 +50,13 @@ class SyncReference:
         self._prune()
         dropped = self._limit()
         state = tuple(len(waiting) for waiting in self._waiting)
-        return Step(rows, late, self._watermarks(), state, dropped)
+        received = dict(self._heard.received)
+        return Step(rows, late, self._watermarks(), state, dropped, gone=self._gone, received=received)
+
+    @property
+    def kept(self) -> tuple[list[Row], ...]:
+        """The rows that wait, per port."""
+        return tuple(list(waiting.values()) for waiting in self._waiting)
 
     def _accepts(self, port: int, row: Row) -> bool:
         """Let a row wait, unless it has no time or is disorder."""
@@ -69,9 +77,10 @@ class SyncReference:
         marks = [self._heard.received.get(name) for name in self.join.times]
         for time in set[int]().union(*self._waiting):
             missing = [port for port, waiting in enumerate(self._waiting) if time not in waiting]
-            if any(is_below(time, marks[port]) for port in missing):
-                for waiting in self._waiting:
-                    waiting.pop(time, None)
+            passed = [port for port in missing if is_below(time, marks[port])]
+            for port, waiting in enumerate(self._waiting) if passed else ():
+                if time in waiting:
+                    self._gone.append(Gone(port, waiting.pop(time), "expired", column=self.join.times[passed[0]]))
         for port, mark in enumerate(marks):
             self._seen[port] = {time for time in self._seen[port] if not is_below(time, mark)}
 
@@ -84,7 +93,7 @@ class SyncReference:
                 raise StateOverflowError(tuple(kept), limit)
             everything = sorted((time, port) for port, waiting in enumerate(self._waiting) for time in waiting)
             for time, port in everything[: sum(kept) - limit]:
-                del self._waiting[port][time]
+                self._gone.append(Gone(port, self._waiting[port].pop(time), "dropped"))
                 dropped[port] += 1
             self._prune()
         return tuple(dropped)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import Row, Step, event_time, fits, freeze
+from watersmeet.joins.core.rowwise import Gone, Row, Step, event_time, fits, freeze
 from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
 
 MICROS_PER_SECOND = 1_000_000
@@ -50,15 +50,18 @@ class WindowReference:
     _matched: int = field(default=0, init=False)
     _padded: list[int] = field(default_factory=lambda: [0, 0], init=False)
     _dropped: list[int] = field(default_factory=lambda: [0, 0], init=False)
+    _gone: list[Gone] = field(default_factory=list[Gone], init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port in the order of delivery, and the marks that came with them."""
         self._rows, self._unmatched, self._matched, self._padded, self._dropped = [], [], 0, [0, 0], [0, 0]
+        self._gone, numbers = [], list[tuple[Row, int, int | None]]()
         self._hear(marks)
         self._evict_by_time()
         inserted = [False, False]
         for port, row in self._in_order(arrivals):
             self._arrive(_Stored(port, row, self._number, self._clock))
+            numbers.append((row, self._number, self._clock))
             self._number += 1
             inserted[port] = True
         self._suspended = [now and not new for now, new in zip(self._suspended, inserted, strict=True)]
@@ -66,7 +69,15 @@ class WindowReference:
         state = (len(self._windows[LEFT]), len(self._windows[RIGHT]))
         partitions = (len(self._partitions(LEFT)), len(self._partitions(RIGHT)))
         padded, dropped = (self._padded[LEFT], self._padded[RIGHT]), (self._dropped[LEFT], self._dropped[RIGHT])
-        return Step(self._rows, [], {}, state, dropped, self._unmatched, self._matched, padded, partitions)
+        return Step(
+            self._rows, [], {}, state, dropped, self._unmatched, self._matched, padded, partitions,
+            gone=self._gone, numbers=numbers,
+        )  # fmt: skip
+
+    @property
+    def kept(self) -> tuple[list[Row], ...]:
+        """The rows in the windows, per port."""
+        return tuple([stored.row for stored in window] for window in self._windows)
 
     def _hear(self, marks: Marks) -> None:
         if NOW in marks:
@@ -89,6 +100,7 @@ class WindowReference:
                 assert stored.clock is not None
                 if self._clock - stored.clock > spec.size:
                     self._windows[port].remove(stored)
+                    self._gone.append(Gone(port, stored.row, "evicted"))
                     leaving.append(stored)
         self._trigger(None, None, [], leaving)
 
@@ -122,6 +134,7 @@ class WindowReference:
         """Insert a row, and return the rows that leave and may come out."""
         spec, window = self.join.windows[new.port], self._windows[new.port]
         if not spec.stores or (spec.column is not None and new.row[spec.column] is None):
+            self._gone.append(Gone(new.port, new.row, "evicted", new.row))
             return [new]
         leaving = self._discard_aged(new.port, spec.limit)
         mine = [other for other in window if _partition(spec, other.row) == _partition(spec, new.row)]
@@ -131,6 +144,7 @@ class WindowReference:
             evicted = [old for old in mine if value - cast("int", event_time(old.row[spec.column])) > spec.size]
         for old in evicted:
             window.remove(old)
+            self._gone.append(Gone(new.port, old.row, "evicted", new.row))
         window.append(new)
         return leaving + evicted + self._discard_oldest(new)
 
@@ -159,6 +173,7 @@ class WindowReference:
         self._dropped[port] += len(rows)
         for row in rows:
             self._windows[port].remove(row)
+            self._gone.append(Gone(port, row.row, "discarded"))
         return rows if self.join.emit_discarded else []
 
     def _partitions(self, port: int) -> dict[Shown, list[_Stored]]:
@@ -178,6 +193,7 @@ class WindowReference:
         for stored in oldest:
             self._dropped[stored.port] += 1
             self._windows[stored.port].remove(stored)
+            self._gone.append(Gone(stored.port, stored.row, "dropped"))
         self._trigger(None, None, [], oldest)
 
     def _trigger(

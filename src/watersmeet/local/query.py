@@ -22,6 +22,11 @@ from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.layout import as_int64
+from watersmeet.local.cells import CHANGE, signed
+from watersmeet.local.definitions import Definition, definition_of, step_by_definition
+from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.store import MemoryStore
+from watersmeet.local.values import is_true, value_of
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -37,11 +42,6 @@ from watersmeet.physical import (
 )
 from watersmeet.plan.expressions import Expr
 from watersmeet.schema import arrow_type
-from watersmeet.testing.cells import CHANGE, signed
-from watersmeet.testing.references import Definition, definition_of, step_by_definition
-from watersmeet.testing.rows import NeedsSparkError, completed, emitted_schema
-from watersmeet.testing.store import MemoryStore
-from watersmeet.testing.values import is_true, value_of
 
 _CAST = re.compile(r"CAST\(\{\} AS (.+)\)")
 
@@ -61,20 +61,38 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class _Fed:
+class Lost:
+    """Rows that go no further, and the condition that is not true of them; None: they lack an element, or their key."""
+
+    rows: pa.Table
+    part: Expr | None
+
+
+@dataclass(frozen=True)
+class Fed:
     """The rows of a relation as they feed a join: those that ``keep`` denies are there for their event times only."""
 
     rows: pa.Table
     keep: npt.NDArray[np.bool_]
     marks: Marks
     last: Stepped | None = None
+    lost: tuple[Lost, ...] = ()
 
-    def filtered(self, parts: tuple[Expr, ...]) -> _Fed:
+    def filtered(self, parts: tuple[Expr, ...]) -> Fed:
         """Those of the rows for which all parts are true; nothing is computed of rows that are none."""
-        keep = self.keep.copy()
+        fed = self
         for part in parts:
-            keep[keep] = is_true(part, self.rows.filter(pa.array(keep)))
-        return replace(self, keep=keep)
+            some = fed.rows.filter(pa.array(fed.keep))
+            fed = fed.only(is_true(part, some), part)
+        return fed
+
+    def only(self, passed: npt.NDArray[np.bool_], part: Expr | None = None) -> Fed:
+        """Those of the rows that are some that passed."""
+        keep, lost = self.keep.copy(), self.lost
+        if not passed.all():
+            lost = (*lost, Lost(self.kept.filter(pa.array(~passed)), part))
+        keep[keep] = passed
+        return replace(self, keep=keep, lost=lost)
 
     @property
     def kept(self) -> pa.Table:
@@ -83,22 +101,24 @@ class _Fed:
 
 
 PART = "#part"
+ROW = "#row"
+"""A number by which rows can be followed; it goes along where a source has it."""
 
 
-def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None) -> _Fed:
-    return _Fed(rows, np.array([True] * rows.num_rows, np.bool_), marks or {}, last)
+def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None) -> Fed:
+    return Fed(rows, np.array([True] * rows.num_rows, np.bool_), marks or {}, last)
 
 
-def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> _Fed:
+def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
     """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
     names = [f"{plan.alias}.{column}" for column in plan.columns]
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
-        parts = [arrivals[part.name].select(positions).rename_columns(names) for part in plan.parts]
+        parts = [_named(arrivals[part.name], positions, names) for part in plan.parts]
         numbered = (t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts))
         return _fed(pa.concat_tables(list(numbered))).filtered(plan.filters)
     source = arrivals[plan.source.name]
-    fed = _fed(source.select(list(plan.columns)).rename_columns(names))
+    fed = _fed(_named(source, [source.column_names.index(column) for column in plan.columns], names))
     if plan.changes is None:
         return fed.filtered(plan.filters)
     signs = np.array(
@@ -106,13 +126,21 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> _Fed:
     )
     if plan.changes == "weights":
         return replace(fed, rows=fed.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filtered(plan.filters)
-    signs = np.where(fed.filtered(plan.filters).keep, signs, -1)
+    filtered = fed.filtered(plan.filters)
+    signs = np.where(filtered.keep, signs, -1)
     for name in plan.keys:
-        fed = replace(fed, keep=fed.keep & fed.rows.column(name).is_valid().to_numpy())
-    return replace(fed, rows=fed.rows.append_column(OP, pa.array(signs, pa.int8())))
+        fed = fed.only(fed.kept.column(name).is_valid().to_numpy())
+    rows = fed.rows.append_column(OP, pa.array(signs, pa.int8()))
+    return replace(fed, rows=rows, lost=(*filtered.lost, *fed.lost))
 
 
-def _viewed(plan: ViewPlan, fed: _Fed) -> _Fed:
+def _named(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
+    """Some columns of a source by other names, and what its rows are followed by."""
+    along = [rows.column_names.index(name) for name in (ROW,) if name in rows.column_names]
+    return rows.select([*positions, *along]).rename_columns([*names, *(rows.column_names[place] for place in along)])
+
+
+def _viewed(plan: ViewPlan, fed: Fed) -> Fed:
     """The columns of a view as ``alias.column``, and its marks under their names outside."""
     fed = fed.filtered(plan.where)
     positions = pa.array(np.where(fed.keep, np.cumsum(fed.keep) - 1, 0), mask=~fed.keep)
@@ -123,24 +151,25 @@ def _viewed(plan: ViewPlan, fed: _Fed) -> _Fed:
             fed.rows.column(output.expr.refs[0].column) if plain else value_of(output.expr, fed.kept).take(positions)
         )
         columns[name] = whole
-    along = {name: fed.rows.column(name) for name in (PART, WEIGHT, OP) if name in fed.rows.column_names}
+    along = {name: fed.rows.column(name) for name in (PART, WEIGHT, OP, ROW) if name in fed.rows.column_names}
     marks = {outer: fed.marks[inner] for inner, outer in plan.marks if inner in fed.marks}
     return replace(fed, rows=pa.table({**columns, **along}), marks=marks).filtered(plan.filters)
 
 
-def _united(plan: UnionPlan, inputs: list[_Fed]) -> _Fed:
+def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
     """The rows of several inputs as one, each with the number of the input it comes from."""
     parts: list[pa.Table] = []
     for number, (fed, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
-        along = [name for name in (WEIGHT,) if name in fed.rows.column_names]
+        along = [name for name in (WEIGHT, ROW) if name in fed.rows.column_names]
         part = fed.rows.select([*taken, *along]).rename_columns([*plan.columns, *along])
         parts.append(part.append_column(PART, pa.array([number] * part.num_rows, pa.int64())))
     keep = np.concatenate([fed.keep for fed in inputs])
     together = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
-    return _Fed(together, keep, {}).filtered(plan.filters)
+    lost = tuple(one for fed in inputs for one in fed.lost)
+    return Fed(together, keep, {}, lost=lost).filtered(plan.filters)
 
 
-def _exploded(plan: LateralPlan, fed: _Fed) -> _Fed:
+def _exploded(plan: LateralPlan, fed: Fed) -> Fed:
     """Each row once with every element of its array; a row without elements stays for its times and is none."""
     arrays: list[list[Any] | None] = [None] * fed.rows.num_rows
     value = value_of(plan.array, fed.kept)
@@ -148,10 +177,11 @@ def _exploded(plan: LateralPlan, fed: _Fed) -> _Fed:
         arrays[place] = array
     places = [place for place, array in enumerate(arrays) for _ in array or [None]]
     elements = [element for array in arrays for element in array or [None]]
-    keep = np.array([bool(array) for array in arrays for _ in array or [None]], np.bool_)
+    keep = fed.keep[places]
     rows = fed.rows.take(pa.array(places, pa.int64()))
     rows = rows.append_column(f"{plan.alias}.{plan.alias}", pa.array(elements, _element_type(value)))
-    return replace(fed, rows=rows, keep=keep).filtered(plan.filters)
+    some = np.array([bool(array) for array in arrays for _ in array or [None]], np.bool_)
+    return replace(fed, rows=rows, keep=keep).only(some[keep]).filtered(plan.filters)
 
 
 def _element_type(value: pa.Array) -> pa.DataType:
@@ -175,7 +205,10 @@ class LocalQuery:
 
     def step(self, arrivals: Mapping[str, pa.Table], marks: Marks) -> Stepped:
         """One batch: the rows that arrived per source, and marks from outside per ``alias.column``."""
-        fed = self._relation(self.plan.relation, arrivals, marks).filtered(self.plan.where)
+        return self.shown(self.relation(self.plan.relation, arrivals, marks).filtered(self.plan.where))
+
+    def shown(self, fed: Fed) -> Stepped:
+        """What the query shows of the rows that its relation gave."""
         rows = fed.kept
         outputs = {output.name: value_of(output.expr, rows) for output in self.plan.outputs}
         table = pa.table(outputs) if outputs else rows.select([])
@@ -184,23 +217,24 @@ class LocalQuery:
             table = signed(table.append_column(WEIGHT, rows.column(WEIGHT)))
         return replace(last, rows=table)
 
-    def _relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> _Fed:
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+        """The rows that a relation gives in a batch."""
         match plan:
             case ScanPlan():
                 return _scanned(plan, arrivals)
             case ViewPlan():
-                return _viewed(plan, self._relation(plan.input, arrivals, marks))
+                return _viewed(plan, self.relation(plan.input, arrivals, marks))
             case UnionPlan():
-                return _united(plan, [self._relation(one, arrivals, marks) for one in plan.inputs])
+                return _united(plan, [self.relation(one, arrivals, marks) for one in plan.inputs])
             case StaticJoinPlan():
                 raise NeedsSparkError("a join with a table that never changes")
             case LateralPlan():
-                return _exploded(plan, self._relation(plan.input, arrivals, marks))
+                return _exploded(plan, self.relation(plan.input, arrivals, marks))
             case JoinPlan():
-                return self._join(plan, arrivals, marks)
+                return self.join(plan, [self.relation(port.input, arrivals, marks) for port in plan.ports], marks)
 
-    def _join(self, plan: JoinPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> _Fed:
-        inputs = [self._relation(port.input, arrivals, marks) for port in plan.ports]
+    def join(self, plan: JoinPlan, inputs: list[Fed], marks: Marks) -> Fed:
+        """The rows that a join gives of those of its ports."""
         folded = {name: marks[name] for name in (NOW, LOADED) if name in marks}
         parts = [lag for port in plan.ports for lag in port.lags if lag.part is not None and lag.source in marks]
         folded |= {lag.column: marks[lag.source] for lag in parts}
@@ -208,13 +242,14 @@ class LocalQuery:
         for number, (port, side) in enumerate(zip(plan.ports, inputs, strict=True)):
             folded |= side.marks
             for lag in port.lags:
-                folded |= _marks(lag, side.rows, marks)
-            tables[number] = _prepared(port, side)
+                folded |= marks_of(lag, side.rows, marks)
+            tables[number] = prepared(port, side)
         _check_keys(plan, tables)
-        stepped = self._meet(plan, tables, folded)
+        stepped = self.meet(plan, tables, folded)
         return _fed(stepped.rows, stepped.marks, stepped)
 
-    def _meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+        """What a join gives of the rows that came to its ports, with the marks that came with them."""
         operator = plan.operator
         marks = {**marks, RUN: self.run} if operator.needs_run else marks
         if self.on == "kernel":
@@ -242,7 +277,7 @@ def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
             raise NeedsSparkError(f"the equality of {mine} ({types[0]}) and {theirs} ({types[1]})")
 
 
-def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
+def marks_of(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
     """The mark of a column: its latest time less the lag, or what comes from outside if that is later."""
     found = [outside[lag.source]] if lag.source in outside and lag.part is None else []
     if lag.part is not None:
@@ -253,13 +288,14 @@ def _marks(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
     return {lag.mark: max(found)} if found else {}
 
 
-def _prepared(port: PortPlan, fed: _Fed) -> pa.Table:
+def prepared(port: PortPlan, fed: Fed) -> pa.Table:
     """What goes through the exchange: the rows that are some, with the columns that the join needs."""
     position = () if port.position is None else (port.position,)
     for name in position:
         fed = replace(fed, rows=fed.rows.append_column(name, pa.array(np.arange(fed.rows.num_rows))))
     rows = fed.kept
-    table = rows.select([*port.columns, *position])
+    along = [name for name in (ROW,) if name in rows.column_names]
+    table = rows.select([*port.columns, *position, *along])
     for computed in port.computed:
         table = table.append_column(computed.name, _computed(computed, rows))
     if port.dead is not None:

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from watersmeet.duration import parse_duration
 from watersmeet.joins.core.condition import Columns, Condition, evaluate, holds
+from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.schema import arrow_type
-from watersmeet.testing.rows import NeedsSparkError
 
 _FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
 _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report
-from watersmeet.testing.rows import emitted_schema
+from watersmeet.local.rows import emitted_schema
 
 Row = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ def step_by_definition(
     step = definition.step(arrivals, marks)
     if isinstance(step, Counter):
         rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
-        return Emission((_joined(rows, operator, tables),))
+        return Emission((joined_table(rows, operator, tables),))
     late = tuple(
         (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
         for port, table in tables.items()
@@ -57,10 +57,11 @@ def step_by_definition(
         for port, table in tables.items()
     )
     told = {name: getattr(step, name) for name in _TOLD if hasattr(step, name)}
-    return Emission((_joined(step.rows, operator, tables),), late, Report(**told), unmatched)
+    return Emission((joined_table(step.rows, operator, tables),), late, Report(**told), unmatched)
 
 
-def _joined(rows: Sequence[Sequence[Any]], operator: Family, tables: Mapping[int, pa.Table]) -> pa.Table:
+def joined_table(rows: Sequence[Sequence[Any]], operator: Family, tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Rows of a join as it hands them out."""
     schema = emitted_schema(operator, tables)
     columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)

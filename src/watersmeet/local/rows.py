@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Family
+from watersmeet.local.cells import cell
 from watersmeet.physical import PADDED, Derived, JoinPlan
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.relation import Padding
 from watersmeet.schema import arrow_type
-from watersmeet.testing.cells import cell
 
 
 class NeedsSparkError(Exception):

@@ -1,0 +1,8 @@
+"""The lives of rows as a picture."""
+
+from __future__ import annotations
+
+from watersmeet.drawing.style import STYLE
+from watersmeet.drawing.svg import draw_lives
+
+__all__ = ["STYLE", "draw_lives"]

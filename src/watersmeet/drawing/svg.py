@@ -1,0 +1,201 @@
+"""The lives of rows as a picture: one SVG that needs nothing else, for light and dark screens.
+
+Time runs to the right. Every row has a lane: a bar from its own moment to the end of its life, in the colour of its
+side, with a shape at its end that says what became of it. Rows of one key stand together, and a line joins rows that
+met. Watermarks are lines across all lanes, where they stand after the last batch, and dotted where they stood before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+from watersmeet.drawing.elements import element, line, shape, text, xml
+from watersmeet.drawing.lanes import MOST_LANES, Group, Lane, groups_of, sides_of
+from watersmeet.drawing.layout import (
+    FONT,
+    GAP,
+    LANE,
+    LEAST,
+    LINE,
+    MARGIN,
+    TITLE,
+    TRACK,
+    Columns,
+    columns_of,
+    key_words,
+    places_of,
+)
+from watersmeet.drawing.scale import Scale
+from watersmeet.drawing.style import SIDES, STYLE
+from watersmeet.drawing.watermarks import watermarks
+from watersmeet.drawing.words import AXES, fate_words, fitting, legend, row_words, told_words, value_words
+from watersmeet.explanation.svg_layout import broken, text_width
+from watersmeet.fates.model import Meeting, Told
+
+Style = Literal["inside", "apart"]
+"""Whether the rules of the style are part of the picture, or in a file of the page that shows it."""
+
+
+def draw_lives(
+    told: Told, title: str = "", *, width: float = 1000.0, whole: Told | None = None, style: Style = "inside"
+) -> str:
+    """The picture. ``whole`` is all that will have been told in the end, if this is a part of it: it gives the scale.
+
+    >>> from watersmeet.fates.model import Arrival, Fate
+    >>> told = Told("q", "event time", (Arrival(0, "o", "orders", 1, {"id": 1}, "1", 5),),
+    ...             fates=(Fate(0, "padded", 1, 9, None, "Nothing came."),))
+    >>> picture = draw_lives(told)
+    >>> picture.startswith("<svg "), picture.count('class="lane'), "Nothing came." in picture
+    (True, 1, True)
+    """
+    groups = groups_of(told)
+    columns = columns_of(whole or told, max(width, LEAST))
+    sides = {side: f"side{place % SIDES}" for place, side in enumerate(sides_of(whole or told))}
+    heading = broken(title, TITLE, columns.width - 2 * MARGIN) if title else []
+    top = MARGIN + len(heading) * (TITLE + 6)
+    tracks = tuple(dict.fromkeys((mark.side, mark.column) for mark in (whole or told).marks))
+    lanes_top = top + len(tracks) * TRACK + LANE
+    places = places_of(groups, lanes_top + 4)
+    bottom = (max(places.values()) if places else lanes_top) + LANE / 2 + 4
+    parts = [
+        *(text(words, MARGIN, MARGIN + n * (TITLE + 6) + TITLE - 2, "title") for n, words in enumerate(heading)),
+        *_heads(columns, lanes_top - 8),
+        *_bands(groups, places, columns),
+        *_axis(told, columns, lanes_top, bottom),
+        *watermarks(told, columns, sides, tracks, top, bottom),
+        *(lane for group in groups for lane in _group(group, places, columns, sides)),
+        *(_link(meeting, groups, places, columns) for meeting in told.meetings),
+    ]
+    low = bottom + 46
+    if len(told.arrivals) > MOST_LANES:
+        parts.append(text(f"{len(told.arrivals) - MOST_LANES} more rows are not drawn.", MARGIN, low, "said"))
+        low += LINE
+    lanes = [lane for group in groups for lane in group.lanes]
+    parts += _legend(told, lanes, columns, low)
+    height = low + len(legend(told, lanes)) * LINE + 4
+    return "\n".join([*_opening(columns, height, title, style), *parts, "</svg>", ""])
+
+
+def _opening(columns: Columns, height: float, title: str, style: Style) -> list[str]:
+    scale, size = columns.scale, (f"{columns.width:.0f}", f"{height:.0f}")
+    box = f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}"'
+    # What a page needs to know to move a row to where the pointer is.
+    axis = f'data-low="{scale.low}" data-high="{scale.high}" data-left="{scale.left}" data-right="{scale.right}"'
+    label = xml(title or "Lives of rows")
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="lives" {box} role="group" aria-label="{label}" {axis}>',
+        *([f"<style>\n{STYLE}\n</style>"] if style == "inside" else []),
+        element("rect", class_="ground", width=columns.width, height=height),
+    ]
+
+
+def _heads(columns: Columns, y: float) -> list[str]:
+    heads = [("batch", columns.batch), ("row", columns.row), ("what became of it", columns.said)]
+    heads += [("key", columns.key)] if columns.batch > MARGIN else []
+    return [text(words, x, y, "small") for words, x in heads]
+
+
+def _bands(groups: Sequence[Group], places: dict[int, float], columns: Columns) -> list[str]:
+    """A ground behind every other key, and the key."""
+    parts: list[str] = []
+    for number, group in enumerate(groups):
+        first, last = places[group.lanes[0].arrival.number], places[group.lanes[-1].arrival.number]
+        if number % 2 == 0:
+            size = {"x": MARGIN - 8, "width": columns.width - 2 * MARGIN + 16, "height": last - first + LANE + 2}
+            parts.append(element("rect", class_="band", y=first - LANE / 2 - 1, rx=4, **size))
+        if columns.batch > MARGIN:
+            room = columns.batch - columns.key - GAP
+            parts.append(text(fitting(key_words(group.key), room, FONT), columns.key, first + 4, "key"))
+    return parts
+
+
+def _axis(told: Told, columns: Columns, top: float, bottom: float) -> list[str]:
+    scale = columns.scale
+    ticks = scale.ticks(max(2, int((scale.right - scale.left) / 90)))
+    parts = [line(scale.x(tick), top, scale.x(tick), bottom, "grid") for tick in ticks]
+    parts.append(line(scale.left, bottom, scale.right, bottom, "axis"))
+    parts += [text(scale.text(tick), scale.x(tick), bottom + 15, "small", "middle") for tick in ticks]
+    day = f" ({scale.day}, UTC)" if scale.day else " (UTC)" if scale.is_time else ""
+    parts.append(text(AXES[told.axis] + day, (scale.left + scale.right) / 2, bottom + 31, "small", "middle"))
+    if told.axis == "arrivals":
+        parts += _batches(told, scale, top, bottom)
+    return parts
+
+
+def _batches(told: Told, scale: Scale, top: float, bottom: float) -> list[str]:
+    """Where a batch ends and the next one begins, on an axis of arrivals."""
+    at = sorted((a.time, a.batch) for a in told.arrivals if a.time is not None)
+    borders = [(earlier, later) for (earlier, one), (later, other) in pairwise(at) if one != other]
+    return [
+        line((scale.x(e) + scale.x(late)) / 2, top, (scale.x(e) + scale.x(late)) / 2, bottom, "rule")
+        for e, late in borders
+    ]
+
+
+def _group(group: Group, places: dict[int, float], columns: Columns, sides: dict[str, str]) -> list[str]:
+    return [part for lane in group.lanes for part in _lane(lane, places[lane.arrival.number], columns, sides)]
+
+
+def _lane(lane: Lane, y: float, columns: Columns, sides: dict[str, str]) -> list[str]:
+    arrival, scale = lane.arrival, columns.scale
+    x = scale.left if lane.start is None else scale.x(lane.start)
+    end = scale.right if lane.end is None else scale.x(lane.end)
+    room = scale.left - columns.row - GAP - text_width(f"{arrival.side}  ", FONT)
+    parts = [
+        f'<g class="lane {sides[arrival.side]}" data-arrival="{arrival.number}">',
+        element("title", xml(told_words(lane))),
+        _hit(columns, y),
+        text(str(arrival.batch), columns.batch, y + 4, "said"),
+        text(arrival.side, columns.row, y + 4, "name"),
+        text(row_words(lane, room), columns.row + text_width(f"{arrival.side}  ", FONT), y + 4, "row"),
+        text(fitting(fate_words(lane), columns.width - MARGIN - columns.said, FONT), columns.said, y + 4, "said"),
+    ]
+    if lane.start is not None and lane.has_life:
+        parts.append(line(x, y, end, y, "life"))
+        parts += [shape(lane.shape, max(end, x + 5) if lane.shape == "arrow" else end, y), shape("dot", x, y, "start")]
+    else:
+        parts.append(shape(lane.shape, x, y))
+    return [*parts, "</g>"]
+
+
+def _hit(columns: Columns, y: float) -> str:
+    """The whole lane, unseen, so that what is said of a row shows wherever the pointer is."""
+    size = {"width": columns.width - 2 * MARGIN, "height": LANE}
+    return element("rect", class_="hit", x=MARGIN, y=y - LANE / 2, fill="none", pointer_events="all", **size)
+
+
+def _link(meeting: Meeting, groups: Sequence[Group], places: dict[int, float], columns: Columns) -> str:
+    """A line through the lanes of rows that met, at the moment from which on all of them were there."""
+    lanes = {lane.arrival.number: lane for group in groups for lane in group.lanes}
+    met = [lanes[number] for number in dict.fromkeys(meeting.arrivals) if number in lanes]
+    starts = [lane.start for lane in met if lane.start is not None]
+    if len(met) < 2 or not starts:
+        return ""
+    x, heights = columns.scale.x(max(starts)), sorted(places[lane.arrival.number] for lane in met)
+    knots = [element("circle", class_="knot", cx=x, cy=y, r=3) for y in heights]
+    rows = " met ".join(
+        f"{one.arrival.side} ({', '.join(map(value_words, one.arrival.values.values()))})" for one in met
+    )
+    said = element("title", xml(f"batch {meeting.batch}: {rows}"))
+    return element("g", said, line(x, heights[0], x, heights[-1], "link"), *knots, class_="meeting")
+
+
+def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> list[str]:
+    parts: list[str] = []
+    for number, (name, words) in enumerate(legend(told, lanes)):
+        y = top + number * LINE
+        match name:
+            case "life":
+                sample = line(MARGIN + 2, y, MARGIN + 28, y, "life")
+            case "link":
+                ends = [element("circle", class_="knot", cx=MARGIN + 15, cy=y + d, r=2.5) for d in (-6, 6)]
+                sample = line(MARGIN + 15, y - 6, MARGIN + 15, y + 6, "link") + "".join(ends)
+            case "mark":
+                sample = line(MARGIN + 15, y - 9, MARGIN + 15, y + 9, "mark")
+            case _:
+                sample = shape(name, MARGIN + 15, y)
+        parts.append(element("g", sample, class_="none"))
+        parts.append(text(words, MARGIN + 42, y + 4, "said"))
+    return parts

@@ -1,0 +1,98 @@
+"""What a picture of lives says in words: beside a row, under the pointer, and in its legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import cast
+
+from watersmeet.drawing.lanes import Lane
+from watersmeet.explanation.svg_layout import text_width
+from watersmeet.fates.model import Told
+
+AXES: Mapping[str, str] = {
+    "event time": "event time: when it happened, as the rows say",
+    "arrivals": "arrivals: the first row that came, the second, and so on",
+    "clock": "the clock: when rows came",
+}
+"""What the axis is, by its name."""
+
+_LIVES: Mapping[str, str] = {
+    "event time": "the life of a row: from its own time as long as a row of the other side may still meet it",
+    "arrivals": "the life of a row: from its arrival as long as it is kept",
+    "clock": "the life of a row: from its arrival as long as its window keeps it",
+}
+_SHAPES: Mapping[str, str] = {
+    "cap": "expired: watermarks prove that nothing more can meet it",
+    "ring": "padded: it met nothing, and came out alone",
+    "cross": "late: a watermark had passed its time before it came",
+    "gate": "it made room: evicted, dropped, replaced or deleted",
+    "arrow": "alive: it may still meet others",
+    "dash": "it can meet nothing: filtered, a NULL where a value is needed, or unfit",
+    "dot": "it went through",
+}
+_UNSAID = "alive"
+
+
+def fate_words(lane: Lane) -> str:
+    """What became of a row, in a word or two."""
+    words = [what for what in lane.whats if what != _UNSAID or len(lane.whats) == 1 or lane.whats == ("matched", what)]
+    return ", ".join(dict.fromkeys(words)) or _UNSAID
+
+
+def row_words(lane: Lane, room: float, size: float = 12.0) -> str:
+    """The values of a row, as many as there is room for."""
+    return fitting(", ".join(value_words(value) for value in lane.arrival.values.values()), room, size)
+
+
+def value_words(value: object) -> str:
+    """A value as a person writes it.
+
+    >>> value_words(None), value_words(datetime(2026, 3, 2, 8)), value_words([1, "a"])
+    ('NULL', '2026-03-02 08:00', '[1, a]')
+    """
+    match value:
+        case None:
+            return "NULL"
+        case datetime():
+            whole = value.replace(tzinfo=None).isoformat(" ")
+            return whole.removesuffix(":00")
+        case date():
+            return value.isoformat()
+        case list() | tuple():
+            return f"[{', '.join(value_words(part) for part in cast('Iterable[object]', value))}]"
+        case _:
+            return str(value)
+
+
+def told_words(lane: Lane) -> str:
+    """All that is known of a row: where and when it came, its values by name, and why it ended so."""
+    arrival = lane.arrival
+    values = ", ".join(f"{name} {value_words(value)}" for name, value in arrival.values.items())
+    return "\n".join([f"{arrival.side}, batch {arrival.batch}: {values}", *lane.reasons])
+
+
+def legend(told: Told, lanes: Sequence[Lane]) -> list[tuple[str, str]]:
+    """The shapes that a picture has, each with what it means."""
+    shapes = {lane.shape for lane in lanes}
+    said = [("life", _LIVES[told.axis])] if any(lane.has_life for lane in lanes) else []
+    said += [("link", "two rows met: the pair is a row of the result")] if told.meetings else []
+    said += [(name, words) for name, words in _SHAPES.items() if name in shapes]
+    said += [("mark", "a watermark: no row before it will come; dotted: where it stood after earlier batches")] * bool(
+        told.marks
+    )
+    return said
+
+
+def fitting(content: str, room: float, size: float) -> str:
+    """The text, or its beginning and an ellipsis where it does not fit.
+
+    >>> fitting("a long text", 40, 10)
+    'a lon…'
+    """
+    if text_width(content, size) <= room:
+        return content
+    for end in range(len(content) - 1, 0, -1):
+        if text_width(f"{content[:end]}…", size) <= room:
+            return f"{content[:end].rstrip()}…"
+    return "…"

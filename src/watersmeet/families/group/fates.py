@@ -1,0 +1,22 @@
+"""What becomes of the rows of a grouping: they are counted, or their window had ended."""
+
+from __future__ import annotations
+
+from watersmeet.fates.family import FamilyFates, Scene
+from watersmeet.fates.model import What
+from watersmeet.joins.core.rowwise import Row
+
+
+class _GroupFates(FamilyFates):
+    by_key = False
+
+    def cannot(self, scene: Scene, port: int, row: Row) -> tuple[What, str] | None:
+        # NULL is a group like any other.
+        return None
+
+    def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
+        end = scene.operator.window_end
+        return f"It was late: the watermark had passed the end of its window, {row[end]}", scene.operator.time
+
+
+FATES = _GroupFates()

@@ -1,0 +1,149 @@
+"""What the telling of fates asks of a family, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from watersmeet.fates.model import Axis, What
+from watersmeet.fates.words import Words
+from watersmeet.joins.core.condition import columns_of
+from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.rowwise import Gone, Row, evaluate, event_time, is_dead
+from watersmeet.physical import JoinPlan
+from watersmeet.physical.condition import plain_condition
+from watersmeet.plan.expressions import Expr
+
+Apart = Literal["time", "condition"]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a family knows when it is asked about a row: its join, what has been heard, and how things are called.
+
+    ``names``: what people call each side. ``received``: the marks before the batch, or after it, as the question says.
+    ``numbers``: the number and the clock of rows that a window has numbered.
+    """
+
+    plan: JoinPlan
+    operator: Any
+    words: Words
+    names: tuple[str, ...]
+    received: Mapping[str, int] = field(default_factory=dict[str, int])
+    numbers: Mapping[int, tuple[int, int | None]] = field(default_factory=dict[int, tuple[int, int | None]])
+
+    def time(self, port: int, row: Row) -> int | None:
+        """The compared time of a row."""
+        side = self.operator.sides[port]
+        return event_time(row[side.time]) if side.times or side.compared else None
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Why two rows with equal keys are no pair: how far they are from being one, and that in words."""
+
+    apart: Apart
+    by: int
+    text: str
+
+
+class FamilyFates:
+    """What a family tells of its rows; one that differs from what most do says so itself."""
+
+    axis_name: Axis = "event time"
+    by_key = True
+    """Whether rows of different keys know nothing of each other, so that they can be looked at apart."""
+
+    def axis(self, operator: Any) -> Axis:
+        """What lives are measured by."""
+        return self.axis_name
+
+    def required(self, operator: Any, port: int) -> tuple[str, ...]:
+        """The columns besides the keys without which a row can match nothing."""
+        return ()
+
+    def cannot(self, scene: Scene, port: int, row: Row) -> tuple[What, str] | None:
+        """Why a row can match nothing; None: it may."""
+        side, required = scene.operator.sides[port], self.required(scene.operator, port)
+        for name in side.keys:
+            if row[name] is None:
+                return "null key", f"Its key {scene.words.called(name)} is NULL, and NULL equals nothing."
+        for name in required:
+            if row[name] is None:
+                return "null time", f"Its time {scene.words.called(name)} is NULL, so that it is within no bound."
+        if is_dead(side, row, *required):
+            parts = scene.plan.ports[port].predicates
+            failed = [part for part in parts if is_untrue(part, row)] or parts
+            told = " and ".join(scene.words.failing(part, row) for part in failed) or "its own part of ON"
+            return "unfit", f"It can match nothing, since ON asks more of it: {told} is not true."
+        return None
+
+    def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
+        """Why a row was late, and the column whose mark had passed it."""
+        for name in scene.operator.sides[port].times:
+            mark, time = scene.received.get(name), event_time(row[name])
+            if mark is not None and scene.words.is_end(mark):
+                return f"It came after the end of {scene.names[port]}.", name
+            if mark is not None and time is not None and time < mark:
+                by = scene.words.distance(name, mark - time)
+                told = f"its {scene.words.called(name)} {scene.words.moment(name, time)} is before the watermark"
+                return f"It was late by {by}: {told} {scene.words.moment(name, mark)} of {scene.names[port]}", name
+        return "It was late.", None
+
+    def until(self, scene: Scene, port: int, row: Row, flight: int) -> int | None:
+        """The end of a row's life on the axis, as far as it is known."""
+        return None
+
+    def left(self, scene: Scene, gone: Gone) -> tuple[str, str | None]:
+        """Why a row left, and the column whose mark made it leave."""
+        return "It left.", None
+
+    def alone(self, scene: Scene, port: int, row: Row) -> str:
+        """Why a row came out alone, if it did not leave."""
+        return "It came out alone."
+
+    def nothing(self, scene: Scene, port: int, row: Row) -> str:
+        """Why nothing is shown of a row that is not kept."""
+        return "It met nothing."
+
+    def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
+        """What it means for a row that it is shown by itself, or no longer is."""
+        return None
+
+    def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
+        """For whom a row that is alive waits, and until when."""
+        return "It is kept."
+
+    def distance(self, scene: Scene, port: int, row: Row, other: Row) -> Distance | None:
+        """Why a row and one of the other side with equal keys are no pair; None: they would be one."""
+        return None
+
+
+def is_untrue(part: Expr, row: Row) -> bool:
+    """Whether a condition is known not to be true of a row: false, or unknown to SQL."""
+    condition = plain_condition(part)
+    if condition is None or not columns_of(condition) <= row.keys():
+        return False
+    try:
+        return evaluate(condition, row) is not True
+    except (ArithmeticError, TypeError, ValueError):
+        return False
+
+
+class Told(Protocol):
+    """A family or a stage, as far as the telling of fates knows it."""
+
+    @property
+    def fates(self) -> FamilyFates:
+        """What it tells of its rows."""
+        ...
+
+
+Families = Mapping[str, Told]
+"""Families and stages by name."""
+
+
+def family_of(operator: Family, families: Families) -> FamilyFates:
+    """The part of an operator's family."""
+    return families[type(operator).__module__.split(".")[-2]].fates

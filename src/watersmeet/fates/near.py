@@ -1,0 +1,84 @@
+"""Near misses: keys that would be equal but for how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from watersmeet.fates.words import value_in_words
+
+_MOST = 200_000
+"""So many keys are looked at."""
+
+
+def near_key(key: tuple[Any, ...], known: Collection[tuple[Any, ...]]) -> str | None:
+    """What a key that is not known is nearly equal to, as a sentence; None: to nothing.
+
+    >>> near_key(("A-7",), [("a-7 ",)])
+    "But there is 'a-7 ', which differs by case and by blanks."
+    >>> near_key((7,), [("007",)])
+    "But there is '007', which differs by leading zeros and by type."
+    """
+    for other in list(known)[:_MOST]:
+        if len(other) == len(key):
+            ways = [_difference(one, two) for one, two in zip(key, other, strict=True)]
+            if all(way is not None for way in ways):
+                told = dict.fromkeys(part for way in ways for part in way or ())
+                shown = ", ".join(value_in_words(value) for value in other)
+                return f"But there is {shown}, which differs by {' and by '.join(told)}."
+    return None
+
+
+def _difference(one: Any, other: Any) -> tuple[str, ...] | None:
+    """By what two values differ that would else be equal; nothing: they are equal; None: they differ otherwise."""
+    if type(one) is type(other) and one == other:
+        return ()
+    if isinstance(one, datetime) and isinstance(other, datetime):
+        return _hours(one, other)
+    texts = (str(one), str(other))
+    by_type = () if isinstance(one, str) == isinstance(other, str) else ("type",)
+    stripped = [text.strip() for text in texts]
+    blanks = ("blanks",) if list(texts) != stripped else ()
+    numbers = [_number(text) for text in stripped]
+    if numbers[0] is not None and numbers[0] == numbers[1]:
+        return (*blanks, *_as_numbers(stripped), *by_type)
+    if stripped[0].casefold() == stripped[1].casefold():
+        return (*(("case",) if stripped[0] != stripped[1] else ()), *blanks, *by_type)
+    if numbers[0] and numbers[1] and _is_scaled(numbers[0], numbers[1]):
+        return ("scale", *by_type)
+    return None
+
+
+def _as_numbers(texts: list[str]) -> tuple[str, ...]:
+    bare = [text.lstrip("+-") for text in texts]
+    zeros = any(text != text.lstrip("0") and text.lstrip("0")[:1].isdigit() for text in bare)
+    if zeros:
+        return ("leading zeros",)
+    return ("scale",) if texts[0] != texts[1] else ()
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        return Decimal(text) if text and text[-1].isdigit() else None
+    except InvalidOperation:
+        return None
+
+
+def _is_scaled(one: Decimal, other: Decimal) -> bool:
+    """Whether one is a hundred or a thousand times the other, as cents are of euros."""
+    try:
+        return abs(one) in {abs(other) * factor for factor in (100, 1000)} or abs(other) in {
+            abs(one) * factor for factor in (100, 1000)
+        }
+    except InvalidOperation:
+        return False
+
+
+def _hours(one: datetime, other: datetime) -> tuple[str, ...] | None:
+    apart = abs(
+        (one if one.tzinfo else one.replace(tzinfo=UTC)) - (other if other.tzinfo else other.replace(tzinfo=UTC))
+    )
+    is_zone = apart % timedelta(minutes=15) == timedelta(0) and apart <= timedelta(hours=14)
+    return (f"a time zone ({apart})",) if is_zone else None

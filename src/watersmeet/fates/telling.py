@@ -1,0 +1,100 @@
+"""What became of the rows of a query, from batches of rows: the one thing that this package is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from watersmeet.fates.family import Families
+from watersmeet.fates.misses import misses_of
+from watersmeet.fates.model import Arrival, Axis, Fate, Mark, Meeting, Shown, Told, Unit
+from watersmeet.fates.stage import Stage
+from watersmeet.fates.trace import Trace
+from watersmeet.joins.core.operator import Marks
+from watersmeet.physical import QueryPlan
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What arrives in one batch: rows per source, and marks from outside per ``alias.column``, with the clock.
+
+    ``number``: which batch it was; None: the next one. ``restart``: the query was started anew before it.
+    """
+
+    rows: Mapping[str, pa.Table]
+    marks: Marks = field(default_factory=dict[str, int])
+    restart: bool = False
+    number: int | None = None
+
+
+def traced(plan: QueryPlan, batches: Sequence[Batch], families: Families, buckets: int = 1) -> Trace:
+    """A query that has taken in all batches, its rows followed."""
+    trace = Trace(plan, families, buckets)
+    for place, batch in enumerate(batches):
+        if batch.restart or not place:
+            trace.restart()
+        trace.arrive(place if batch.number is None else batch.number, batch.rows, batch.marks)
+    trace.notes.end(trace.stages.values())
+    return trace
+
+
+def told(plan: QueryPlan, batches: Sequence[Batch], families: Families, name: str = "") -> Told:
+    """What became of all rows of a query."""
+    return told_of(traced(plan, batches, families), name or plan.into or "")
+
+
+def told_of(trace: Trace, name: str) -> Told:
+    """What a query knows of the rows that it followed."""
+    first = next(iter(trace.stages.values()), None)
+    axis: Axis = "event time" if first is None else first.family.axis(first.operator)
+    keys, times = _places(trace, axis)
+    fates = [
+        Fate(arrival, event.what, event.batch, event.until, event.by, event.reason)
+        for event in trace.notes.events
+        for arrival in trace.notes.flights.arrivals(event.flight)
+    ]
+    misses = misses_of(trace)
+    return Told(
+        name,
+        axis,
+        tuple(_arrival(trace, number, keys, times) for number in range(trace.notes.flights.count)),
+        tuple(Mark(m.batch, m.column.split(".")[0], m.column, m.value, m.by) for m in trace.notes.moved),
+        tuple(Meeting(*met) for met in trace.notes.met),
+        tuple(sorted(fates, key=lambda fate: fate.batch)),
+        _unit(first, axis),
+        tuple(Shown(batch, values, trace.notes.flights.arrivals(f), sign) for batch, f, sign, values in trace.results),
+        misses,
+    )
+
+
+def _arrival(trace: Trace, number: int, keys: Mapping[int, str | None], times: Mapping[int, int | None]) -> Arrival:
+    raw = trace.notes.flights.raw(number)
+    return Arrival(number, raw.side, raw.source, raw.batch, raw.values, keys.get(number), times.get(number), raw.where)
+
+
+def _places(trace: Trace, axis: Axis) -> tuple[dict[int, str | None], dict[int, int | None]]:
+    """The keys of arrivals in words, and their places on the axis, as the first join has them that they came to."""
+    keys: dict[int, str | None] = {}
+    times: dict[int, int | None] = {}
+    for stage in trace.stages.values():
+        scene = stage.scene
+        for port, rows in enumerate(stage.entered):
+            for flight, (row, _) in rows.items():
+                arrivals = trace.notes.flights.arrivals(flight)
+                if len(arrivals) != 1 or arrivals[0] in keys:
+                    continue
+                values = [row[name] for name in stage.sides[port].keys]
+                keys[arrivals[0]] = None if None in values else ", ".join(str(value) for value in values)
+                number, clock = stage.numbers.get(flight, (None, None))
+                time = scene.time(port, row)
+                times[arrivals[0]] = {"event time": time, "arrivals": number, "clock": clock}[axis]
+    return keys, times
+
+
+def _unit(stage: Stage | None, axis: Axis) -> Unit:
+    if axis != "event time" or stage is None:
+        return "microseconds" if axis == "clock" else "numbers"
+    names = [name for side in stage.sides for name in side.times]
+    return "microseconds" if any(stage.scene.words.is_temporal(name) for name in names) else "numbers"

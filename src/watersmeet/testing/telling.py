@@ -1,0 +1,44 @@
+"""What became of the rows of a case."""
+
+from __future__ import annotations
+
+from watersmeet.errors import refuse
+from watersmeet.families import OPERATORS
+from watersmeet.fates import Batch, Told
+from watersmeet.fates import told as told_of_batches
+from watersmeet.physical import limits_of, plan_query
+from watersmeet.queries import analyze
+from watersmeet.testing.case import Case
+from watersmeet.testing.execute import arrivals_of
+from watersmeet.testing.script import script_of
+
+
+def told(case: Case) -> Told:
+    """What became of each row of a case, by the definitions; refused as its script is.
+
+    An expression that only Spark can evaluate raises `NeedsSparkError`.
+
+    >>> from watersmeet.testing.case import parse_case
+    >>> case = parse_case('''
+    ... name: a pair
+    ... sql: |
+    ...   CREATE STREAM l (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+    ...   CREATE STREAM r (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0);
+    ...   SELECT STREAM l.id, l.t, r.t FROM l LEFT JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 4;
+    ... batches:
+    ... - {in: {l: [[1, 5]]}, out: []}
+    ... - {in: {r: [[1, 12]]}, out: [[1, 5, null]]}
+    ... ''')
+    >>> fate = told(case).end(0)
+    >>> fate.what, fate.batch, fate.until, fate.by
+    ('padded', 1, 9, 1)
+    """
+    script = script_of(case)
+    queries = analyze(script)
+    if len(queries) != 1 or case.fails is not None:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to tell of, not one")
+    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
+    restarts = [*(batch.restart for batch in case.batches), False]
+    arrived = zip(arrivals_of(case, plan, script), restarts, strict=False)
+    batches = [Batch(tables, marks, restart) for (tables, marks), restart in arrived]
+    return told_of_batches(plan, batches, OPERATORS)
