@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.plan.expressions import Expr, Reference
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedTop, OrderedBy
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedTop, AnalyzedView, OrderedBy
 
 
 def top(draft: Draft) -> Draft:
@@ -17,9 +17,16 @@ def top(draft: Draft) -> Draft:
     order = tuple(
         OrderedBy(_column(relation.alias, by.column), by.expr, by.descending, by.nulls_last) for by in query.order
     )
-    hidden = {by.column for by in query.order}
+    hidden = {*(by.column for by in query.order), *query.by}
     outputs = tuple(output for output in draft.outputs if output.name not in hidden)
-    return replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit))
+    by = tuple(OrderedBy(_column(relation.alias, name), _written(relation, name), False, False) for name in query.by)
+    return replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by))
+
+
+def _written(relation: AnalyzedLeaf, name: str) -> Expr:
+    """What the rows of a group share, as the query wrote it."""
+    outputs = relation.query.outputs if isinstance(relation, AnalyzedView) else ()
+    return next((output.expr for output in outputs if output.name == name), _column(relation.alias, name))
 
 
 def _column(alias: str, name: str) -> Expr:

@@ -20,7 +20,14 @@ from watersmeet.physical.nodes import (
     join_plans,
 )
 from watersmeet.plan.facts import Fact
-from watersmeet.plan.relation import AnalyzedGroup, AnalyzedLeaf, AnalyzedQuery, AnalyzedScan, ConditionalJoin
+from watersmeet.plan.relation import (
+    AnalyzedGroup,
+    AnalyzedLeaf,
+    AnalyzedQuery,
+    AnalyzedScan,
+    AnalyzedTop,
+    ConditionalJoin,
+)
 from watersmeet.plan.result_columns import ungrouped
 from watersmeet.plan.words import expression_in_words, word
 
@@ -120,7 +127,11 @@ def _keys(join: JoinPlan, number: int) -> str:
         return ", ".join(_words(port, name) for name in port.shard_by)
     match join.analyzed:
         case AnalyzedGroup():
-            keys = tuple(output.expr for output in join.analyzed.by)
+            is_session = join.analyzed.is_session
+            by = (output for output in join.analyzed.by if not is_session or output.name != join.analyzed.window)
+            keys = tuple(output.expr for output in by)
+        case AnalyzedTop():
+            keys = tuple(by.shown for by in join.analyzed.by)
         case AnalyzedQuery():
             keys = tuple(ungrouped(expr, join.analyzed.group) for expr in join.analyzed.key)
         case AnalyzedScan():

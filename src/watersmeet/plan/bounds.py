@@ -13,6 +13,7 @@ from watersmeet.plan.relation import (
     AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
+    AnalyzedTop,
     AnalyzedView,
     Bounded,
     leaves,
@@ -29,13 +30,19 @@ def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
     if query.group is not None:
         found += _of_groups(query, query.group)
     elif query.top is not None:
-        is_table = query.relation.result == "table"
-        found.append(
-            Bounded("keys", "the rows that are ordered") if is_table else Bounded("limit", f"{query.top.limit} rows")
-        )
+        found.append(_of_first(query.relation.result == "table", query.top))
     elif query.result == "table" and query.relation.result == "stream":
         found.append(per_key([ungrouped(expr, query.group) for expr in query.key]))
     return tuple(dict.fromkeys(found))
+
+
+def _of_first(is_table: bool, top: AnalyzedTop) -> Bounded:
+    if is_table:
+        return Bounded("keys", "the rows that are ordered")
+    rows = "one row" if top.limit == 1 else f"{top.limit} rows"
+    if top.by:
+        return Bounded("keys", f"{rows} per {', '.join(expression_in_words(by.shown) for by in top.by)}")
+    return Bounded("limit", rows)
 
 
 def bounds_in_words(bounds: Sequence[Bounded]) -> str:

@@ -273,6 +273,16 @@ class Ordered:
 
 
 @dataclass(frozen=True)
+class Numbered:
+    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered."""
+
+    by: tuple[Item, ...]
+    order: tuple[Ordered, ...]
+    name: str = ""
+    span: Span = NOWHERE
+
+
+@dataclass(frozen=True)
 class Query:
     """SELECT, and INSERT INTO if it has a target. ``span`` covers the whole statement.
 
@@ -280,7 +290,8 @@ class Query:
     this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
     ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
-    ``order`` and ``limit``: only the first rows are shown; such a query reads a subquery that has all of them.
+    ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make; such a query
+    reads a subquery that has all of them. ``number``, the place of a row in its group, is only there while it is read.
     ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
     has apart from the result.
     """
@@ -303,6 +314,8 @@ class Query:
     is_distinct: bool = False
     order: tuple[Ordered, ...] = ()
     limit: int | None = None
+    by: tuple[str, ...] = ()
+    number: Numbered | None = None
 
     @property
     def is_in_parts(self) -> bool:

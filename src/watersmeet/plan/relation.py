@@ -425,12 +425,13 @@ class OrderedBy:
 
 @dataclass(frozen=True)
 class AnalyzedTop:
-    """ORDER BY ... LIMIT: a table of the first rows."""
+    """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes."""
 
     family: ClassVar[str] = "top"
 
     order: tuple[OrderedBy, ...]
     limit: int
+    by: tuple[OrderedBy, ...] = ()
 
 
 @dataclass(frozen=True)

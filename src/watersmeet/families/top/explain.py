@@ -14,7 +14,8 @@ def facts(top: AnalyzedTop) -> list[Fact]:
         f"{expression_in_words(by.shown)}{' descending' * by.descending}, NULLs {'last' if by.nulls_last else 'first'}"
         for by in top.order
     ]
-    return [("order by", words), ("limit", [str(top.limit)])]
+    groups = [expression_in_words(by.shown) for by in top.by]
+    return [("first of each", groups), ("order by", words), ("limit", [str(top.limit)])]
 
 
 EXPLAIN = StageExplainer(facts)

@@ -9,7 +9,7 @@ from watersmeet.joins.core.changes import POSITION, WEIGHT
 from watersmeet.joins.top.operator import Order, Top
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
-from watersmeet.physical.ports import leaf_column
+from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.physical.types import Types
 from watersmeet.plan.relation import AnalyzedQuery, AnalyzedView, Output
 
@@ -22,7 +22,8 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     assert query.top is not None
     ordered = tuple(Output(f"#by{n}", by.expr) for n, by in enumerate(query.top.order))
     kind = query.relation.result
-    inner = replace(query, outputs=(*outputs, *ordered), top=None, result=kind)
+    groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
+    inner = replace(query, outputs=(*outputs, *ordered, *groups), top=None, result=kind)
     shown = tuple(Output(output.name, leaf_column(TOP, output.name)) for output in outputs)
     return AnalyzedView(TOP, Source(TOP, (), kind=kind), inner), shown
 
@@ -32,15 +33,21 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     top = query.top
     assert top is not None
     order = tuple(Order(f"{TOP}.#by{n}", by.descending, by.nulls_last) for n, by in enumerate(top.order))
-    ordered = {by.column for by in order}
-    columns = tuple(column for column in rows.columns if column not in ordered)
+    by = tuple(f"{TOP}.#of{n}" for n in range(len(top.by)))
+    hidden = {*(each.column for each in order), *by}
+    columns = tuple(column for column in rows.columns if column not in hidden)
     is_table = view.source.kind == "table"
-    port = PortPlan(rows, (*rows.columns, *((WEIGHT,) if is_table else ())), route="one", position=POSITION)
+    code = CODE if by else None
+    port = PortPlan(
+        rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=by, route="key" if by else "one",
+        position=POSITION,
+    )  # fmt: skip
+    first = "first row" if top.limit == 1 else f"first {top.limit} rows"
     why = (
-        f"first {top.limit} rows: a table that is kept up to date",
-        "one shard: every row competes with every other",
+        f"{first}{' of each group' if by else ''}: a table that is kept up to date",
+        "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
     )
-    operator = Top(columns, order, top.limit, is_table, POSITION)
+    operator = Top(columns, order, top.limit, is_table, POSITION, by, code)
     return JoinPlan((port,), operator, columns, (), why, top, called="the first rows of ")
 
 

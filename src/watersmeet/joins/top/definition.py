@@ -36,17 +36,19 @@ class TopReference:
 
     def _first(self) -> Counter[tuple[Any, ...]]:
         found: Counter[tuple[Any, ...]] = Counter()
-        left = self.top.limit
+        shown = dict[Any, int]()
         for row, weight in sorted(self._standing(), key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
-            found[tuple(freeze(row[name]) for name in self.top.columns)] += min(weight, left)
-            left -= min(weight, left)
+            group = freeze([row[name] for name in self.top.by])
+            number = min(weight, self.top.limit - shown.get(group, 0))
+            found[tuple(freeze(row[name]) for name in self.top.columns)] += number
+            shown[group] = shown.get(group, 0) + number
         return +found
 
     def _standing(self) -> list[tuple[Row, int]]:
         """The rows that are there, by arrival; of changes equal ones together, where the last arrived."""
         if not self.top.changes:
             return self.rows
-        read = [*self.top.columns, *(by.column for by in self.top.order)]
+        read = [*self.top.columns, *(by.column for by in self.top.order), *self.top.by]
         weights, last = dict[Any, int](), dict[Any, tuple[int, Row]]()
         for place, (row, weight) in enumerate(self.rows):
             key = repr(freeze([row[name] for name in read]))

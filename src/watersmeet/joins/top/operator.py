@@ -1,7 +1,8 @@
 """The first n rows in an order: rows or changes in, the changes of a table with at most n rows out.
 
 Definition. Rows are ordered by values of theirs, ascending or descending, NULLs first or last; NaN is greater than any
-number. Among equals the one that came earlier goes first. The table shows the first n of the rows that are there.
+number. Among equals the one that came earlier goes first. The table shows the first n of the rows that are there, or of
+each group of them: rows whose group columns are equal, NULL to NULL, NaN to NaN.
 
 Rows of a stream stay for good, so that only those that are shown need be kept. Input that has weights is a changelog: a
 row counts as often as its weight says, a negative weight takes rows away, and all rows are kept, since any of them may
@@ -32,8 +33,9 @@ from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
 from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, keep_within, unweighted
+from watersmeet.joins.top.of_groups import changed, negated
 
-CODE = "#code"
+CODE, ARRIVAL = "#code", "#arrival"
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Top(Family):
     - ``order``: what rows are ordered by, the first first; ``limit``: how many are shown
     - ``changes``: arrivals carry ``#weight``
     - ``position``: the column that says in which order the rows of a batch were delivered; None: they are in that order
+    - ``by``: the columns that make a group; none: all rows are one
+    - ``code``: an int64 column that is equal wherever those are; None: it is computed
 
     >>> from watersmeet.testing import MemoryStore
     >>> top, store = Top(("v",), (Order("v", descending=True),), 1), MemoryStore()
@@ -71,15 +75,17 @@ class Top(Family):
     limit: int
     changes: bool = False
     position: str | None = None
+    by: tuple[str, ...] = ()
+    code: str | None = None
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
         shard = Shard(self, store, marks)
         number = int(shard.state.directory.numbers.get("number", 0))
+        if self.by:
+            return self._step_by(shard, arrivals.get(0), number)
         shown = shard.state.spine("shown", self.layout)
-        kept = Table(
-            shard.state.spine("rows", self.layout, BUDGET, lambda rows, oldest: put_together(rows, is_whole=oldest))
-        )
+        kept = self._kept(shard)
         arrived = arrivals.get(0)
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
@@ -91,9 +97,28 @@ class Top(Family):
         size = len(kept) if self.changes else len(shown)
         return shard.close({}, changes, (size,), {"number": number})
 
+    def _step_by(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
+        """A batch of the first rows of each group."""
+        kept = self._kept(shard)
+        shown = int(shard.state.directory.numbers.get("shown", 0))
+        changes: tuple[pa.Table, ...] = ()
+        if arrived is not None and arrived.num_rows:
+            changes, grown = changed(self, kept, self._arrived(arrived, number), self._sorted)
+            shard.tally.rows[0], number, shown = arrived.num_rows, number + arrived.num_rows, shown + grown
+        keep_within([kept], self.max_rows)
+        shard.tally.matched = sum(table.num_rows for table in changes)
+        size = len(kept) if self.changes else shown
+        return shard.close({}, changes, (size,), {"number": number, "shown": shown})
+
+    def _kept(self, shard: Shard) -> Table:
+        return Table(
+            shard.state.spine("rows", self.layout, BUDGET, lambda rows, oldest: put_together(rows, is_whole=oldest))
+        )
+
     def _arrived(self, table: pa.Table, number: int) -> Rows:
         """Arrivals in the order of their codes, numbered in that of arrival."""
-        read = one_batch(table.select([*self._read, *(name for name in (self.position,) if name is not None)]))
+        further = [name for name in (self.position, self.code) if name is not None and name not in self._read]
+        read = one_batch(table.select([*self._read, *further]))
         weights = (
             as_int64(one_batch(table.select([WEIGHT])).column(0)) if self.changes else np.ones(len(read), np.int64)
         )
@@ -101,7 +126,9 @@ class Top(Family):
             order = np.argsort(as_int64(read.column(self.position)), kind="stable")
             read, weights = read.take(pa.array(order)), weights[order]
         numbers = np.where(weights > 0, number + np.arange(len(weights)), LOWEST)
-        made = [pa.array(row_codes(read, self._read)), pa.array(weights), pa.array(numbers)]
+        codes = row_codes(read, self.by or self._read) if self.code is None else as_int64(read.column(self.code))
+        apart = [pa.array(numbers)] if self._tells_apart else []
+        made = [*apart, pa.array(codes), pa.array(weights), pa.array(numbers)]
         columns = [*(read.column(name) for name in self._read), *made]
         return self.layout.sorted(self.layout.rows(pa.table(columns, names=list(self.layout.written))))
 
@@ -124,7 +151,7 @@ class Top(Family):
         if not len(before):
             return False
         # What is shown of a row may be less than there is of it.
-        both = put_together(self.layout.merged([_negated(before), after]))
+        both = put_together(self.layout.merged([negated(before), after]))
         has_moved = ~np.isin(before.beside[NUMBER], after.beside[NUMBER])
         return bool((both.weights < 0).any() or has_moved.any())
 
@@ -139,7 +166,7 @@ class Top(Family):
         for block in spine.blocks:
             spine.drop(block)
         spine.add(self.layout.sorted(after))
-        tables = [unweighted(part).select([*self.columns, WEIGHT]) for part in (_negated(before), after) if len(part)]
+        tables = [unweighted(part).select([*self.columns, WEIGHT]) for part in (negated(before), after) if len(part)]
         found = consolidated(joined_tables(tables), self.columns) if tables else None
         return (found,) if found is not None and found.num_rows else ()
 
@@ -149,17 +176,23 @@ class Top(Family):
 
     @cached_property
     def _read(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.columns, *(by.column for by in self.order))))
+        return tuple(dict.fromkeys((*self.columns, *(by.column for by in self.order), *self.by)))
+
+    @property
+    def _tells_apart(self) -> bool:
+        """Whether equal rows are kept as several, since each has its place."""
+        return bool(self.by) and not self.changes
 
     @cached_property
     def layout(self) -> Layout:
         """What is stored of a row."""
-        return Layout((*self._read, CODE), code=CODE, numbers=(WEIGHT, NUMBER))
+        apart = (ARRIVAL,) if self._tells_apart else ()
+        return Layout((*self._read, *apart, CODE), code=CODE, numbers=(WEIGHT, NUMBER))
 
     @property
     def sides(self) -> tuple[Port]:
         """The one there is."""
-        return (Port(self.columns),)
+        return (Port(self.columns, keys=self.by, code=self.code),)
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -171,11 +204,9 @@ class Top(Family):
         """What of it decides what its state means."""
         names = self.canonical
         order = [[names.canonical(by.column), by.descending, by.nulls_last] for by in self.order]
-        return self.identified([self._read], order=order, limit=self.limit, changes=self.changes)
-
-
-def _negated(rows: Rows) -> Rows:
-    return rows.with_beside(**{WEIGHT: -rows.weights})
+        # Left out where there are none, as in identities from before there were groups.
+        by = {"by": names.listed(self.by)} if self.by else {}
+        return self.identified([self._read], order=order, limit=self.limit, changes=self.changes, **by)
 
 
 def _ranks(array: pa.Array, by: Order) -> Ints:

@@ -89,6 +89,7 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 }
 
 _SUPPORTED = (
+    ("QUALIFY", "ROW_NUMBER"),
     ("USING", "("),
     LATE,
     MALFORMED,

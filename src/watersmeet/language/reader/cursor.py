@@ -210,10 +210,14 @@ class Cursor:
 
     def add_subquery(self, query: Query, span: Span) -> str:
         """The name, which nobody can write, under which the query that is being read knows this one from now on."""
-        self._subqueries += 1
-        name = f"#{self._subqueries}"
+        name = self.new_name()
         self.views[-1].append(View(name, query, span))
         return name
+
+    def new_name(self) -> str:
+        """A name that nobody can write."""
+        self._subqueries += 1
+        return f"#{self._subqueries}"
 
     def span_from(self, first: int) -> Span:
         """From the token at index ``first`` to the token last taken."""

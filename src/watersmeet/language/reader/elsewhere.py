@@ -39,7 +39,6 @@ CLAUSES: tuple[Refused, ...] = (
     (("AS", "OF", VALUE), "AS OF", _THEN),
     (("TIMESTAMP", "AS", "OF"), "TIMESTAMP AS OF of Delta", _VERSION),
     (("VERSION", "AS", "OF"), "VERSION AS OF of Delta", _VERSION),
-    (("QUALIFY", NAME), "QUALIFY", "leave it out: a stream has no last row to order by."),
     (("OFFSET", VALUE), "OFFSET", "leave it out: a stream has no first row to count from."),
     (("FETCH", "FIRST"), "FETCH FIRST", "leave it out: a stream has no end."),
     (("FETCH", "NEXT"), "FETCH NEXT", "leave it out: a stream has no end."),

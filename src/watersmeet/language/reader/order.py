@@ -1,14 +1,23 @@
-"""``ORDER BY x [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n`` behind a query: the first n of its rows."""
+"""The first n rows of a query, or of each group of its rows.
+
+``ORDER BY x [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n`` behind it; of each group ``QUALIFY ROW_NUMBER() OVER
+(PARTITION BY ... ORDER BY ...) <= n``, or ROW_NUMBER() under a name in a subquery, and the number in WHERE around it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from watersmeet.catalog import NOWHERE
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Ordered, Star
+from watersmeet.plan.expressions import Expr, conjuncts
+from watersmeet.plan.nodes import Item, Numbered, Ordered, Query, Relation, Scan, Star, View
 
+_NUMBER = "write `ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC)`, for example."
+_QUALIFY = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) <= 10`, for example."
+_LESS, _TURNED = ("<=", "<", "="), {">=": "<=", ">": "<", "=": "="}
 _HINT = "write `ORDER BY price DESC LIMIT 10`: the first rows of a table, kept up to date."
 
 
@@ -18,10 +27,7 @@ def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[Orde
         return (), None
     first = cursor.position
     cursor.begin_line()
-    cursor.skip(2)
-    found: list[Ordered] = []
-    while not found or cursor.take(","):
-        found.append(_read_one(cursor, items, f"#order{len(found)}"))
+    found = _read_by(cursor, items)
     if not cursor.at("LIMIT"):
         cursor.position = first
         raise cursor.unsupported("ORDER BY without LIMIT", _HINT, 2)
@@ -31,7 +37,123 @@ def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[Orde
     if not digits.isdecimal() or len(digits) > 9 or int(digits) == 0:
         raise cursor.failure("a number of rows, one or more", _HINT)
     cursor.next()
-    return tuple(found), int(digits)
+    return found, int(digits)
+
+
+def at_number(cursor: Cursor) -> bool:
+    """Whether ROW_NUMBER() OVER comes next."""
+    return cursor.at("ROW_NUMBER", "(", ")", "OVER")
+
+
+def read_number(cursor: Cursor, items: Sequence[Item | Star] = ()) -> Numbered:
+    """``ROW_NUMBER() OVER ([PARTITION BY a, ...] ORDER BY b, ...)``."""
+    first = cursor.position
+    cursor.skip(4)
+    cursor.expect("(", _NUMBER)
+    by: tuple[Item, ...] = ()
+    if cursor.take("PARTITION"):
+        cursor.expect("BY", _NUMBER)
+        by = tuple(Item(_meant(expr, items), f"#by{n}") for n, expr in enumerate(cursor.several(read_or)))
+    if not cursor.at("ORDER", "BY"):
+        raise cursor.failure("ORDER BY", _NUMBER)
+    order = _read_by(cursor, items)
+    cursor.expect(")", _NUMBER)
+    return Numbered(by, order, span=cursor.span_from(first))
+
+
+def read_qualify(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Numbered, int] | None:
+    """``QUALIFY ROW_NUMBER() OVER (...) <= n`` if it comes next."""
+    if not cursor.at("QUALIFY"):
+        return None
+    cursor.begin_line()
+    cursor.skip(1)
+    if not at_number(cursor):
+        raise cursor.failure("ROW_NUMBER()", _QUALIFY)
+    numbered = read_number(cursor, items)
+    sign = cursor.peek().word
+    if sign not in _LESS:
+        raise cursor.failure("`<=`", _QUALIFY)
+    cursor.next()
+    digits = cursor.peek().text
+    limit = _limit(sign, int(digits)) if digits.isdecimal() and len(digits) <= 9 else None
+    if limit is None:
+        raise cursor.failure("how many rows of each group, one or more", _QUALIFY)
+    cursor.next()
+    return numbered, limit
+
+
+def first_rows(query: Query, numbered: Numbered, limit: int, name: str) -> Query:
+    """The query for the first of its rows: over all of them, which a view of that name has."""
+    further = (*numbered.by, *(Item(by.expr, by.column) for by in numbered.order))
+    inner = replace(
+        query, items=(*query.items, *further), into=None, into_span=NOWHERE, late_into=None, late_into_span=NOWHERE,
+        apart=(), result=None, store=None, number=None, views=(),
+    )  # fmt: skip
+    return Query(
+        Scan(name, name, query.span), (Star(),), None, query.into, query.into_span, query.span, query.late_into,
+        query.late_into_span, query.apart, query.result,
+        views=(*query.views, View(name, inner, query.span)), store=query.store, order=numbered.order, limit=limit,
+        by=tuple(item.name or "" for item in numbered.by),
+    )  # fmt: skip
+
+
+def numbers_limited(
+    cursor: Cursor, relation: Relation, items: Sequence[Item | Star], where: Expr | None
+) -> Expr | None:
+    """WHERE without what it says about the number of a row in a subquery, which then has its first rows alone."""
+    views = cursor.views[-1]
+    source = relation.source if isinstance(relation, Scan) else None
+    place = next((n for n, view in enumerate(views) if view.name == source), None)
+    number = None if place is None else views[place].query.number
+    if place is None or number is None:
+        return where
+    limits = [(part, _compared(part, number.name)) for part in conjuncts(where)]
+    left = [part for part, limit in limits if limit is None]
+    found = [limit for _, limit in limits if limit is not None]
+    shown = [item.expr for item in items if isinstance(item, Item)]
+    if len(found) != 1 or any(_asks(expr, number.name) for expr in (*left, *shown)):
+        what = f"ROW_NUMBER() as `{number.name}` without a limit, or for anything else"
+        hint = (
+            f"write `WHERE {number.name} <= 10` around it, and leave it out of SELECT: a place changes with every row."
+        )
+        cursor.position = max(cursor.position - 1, 0)
+        raise cursor.unsupported(what, hint)
+    view = views[place]
+    views[place] = replace(view, query=first_rows(view.query, number, found[0], f"{view.name}.rows"))
+    return None if where is None or not left else left[0] if len(left) == 1 else replace(where, args=tuple(left))
+
+
+def _compared(part: Expr, name: str) -> int | None:
+    """How many rows ``number <= n`` and the like leave; None for anything else."""
+    if len(part.args) != 2:
+        return None
+    one, other = part.args
+    sign = part.op
+    if other.op == "column":
+        one, other, sign = other, one, _TURNED.get(part.op, "")
+    is_whole = other.op == "literal" and isinstance(other.value, int) and not isinstance(other.value, bool)
+    return _limit(sign, int(str(other.value))) if is_whole and _is(one, name) and sign in _LESS else None
+
+
+def _limit(sign: str, number: int) -> int | None:
+    limit = number - 1 if sign == "<" else number
+    return limit if limit > 0 and (sign != "=" or number == 1) else None
+
+
+def _is(expr: Expr, name: str) -> bool:
+    return expr.op == "column" and expr.refs[0].parts[-1].lower() == name.lower()
+
+
+def _asks(expr: Expr, name: str) -> bool:
+    return any(ref.parts[-1].lower() == name.lower() for ref in expr.references)
+
+
+def _read_by(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Ordered, ...]:
+    cursor.skip(2)
+    found: list[Ordered] = []
+    while not found or cursor.take(","):
+        found.append(_read_one(cursor, items, f"#order{len(found)}"))
+    return tuple(found)
 
 
 def _read_one(cursor: Cursor, items: Sequence[Item | Star], column: str) -> Ordered:

@@ -12,13 +12,20 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.clauses import at_clause, refused_clause
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.expression import read_or
-from watersmeet.language.reader.order import read_order
+from watersmeet.language.reader.order import (
+    at_number,
+    first_rows,
+    numbers_limited,
+    read_number,
+    read_order,
+    read_qualify,
+)
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.sources import close_query
 from watersmeet.language.reader.windows import of_source
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Join, Lateral, Query, Relation, ResultKind, Scan, Star, View, leaves
+from watersmeet.plan.nodes import Item, Join, Lateral, Numbered, Query, Relation, ResultKind, Scan, Star, View, leaves
 
 _RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
 CLAUSE_WORDS = (
@@ -104,12 +111,12 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     result = _read_result(cursor)
     is_distinct = cursor.at("DISTINCT") and _starts_item(cursor, 1)
     cursor.skip(1 if is_distinct else 0)
-    items = _read_items(cursor)
+    items, number = _read_items(cursor, target)
     cursor.begin_line()
     if not cursor.take("FROM"):
         raise cursor.parted(("FROM",), "`,` or FROM", "write `FROM` and the name of a stream behind the columns.")
     relation = read_relation(cursor, read_inner)
-    where = _read_where(cursor, "WHERE")
+    where = numbers_limited(cursor, relation, items, _read_where(cursor, "WHERE"))
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
     for leaf in leaves(relation):
@@ -119,26 +126,19 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     if isinstance(relation, Scan) and relation.window is not None:
         items, group_by, (where, having) = of_source(cursor, relation, items, group_by, (where, having))
         relation = replace(relation, window=None)
-    order, limit = read_order(cursor, items)
+    qualified = read_qualify(cursor, items)
+    order, limit = read_order(cursor, items) if qualified is None else ((), None)
     outputs = read_outputs(cursor, target)
     if not cursor.at_query_end:
         raise _misplaced(cursor, relation, where, group_by)
-    if limit is not None:
-        whole = (*items, *(Item(by.expr, by.column) for by in order))
-        all_rows = Query(
-            relation, whole, where, span=cursor.span_from(first), group_by=group_by, group_span=group_span,
-            having=having, is_distinct=is_distinct,
-        )  # fmt: skip
-        name = cursor.add_subquery(all_rows, all_rows.span)
-        return Query(
-            Scan(name, name, all_rows.span), (Star(),), None, *target.into, all_rows.span, *outputs.late, outputs.apart,
-            result, views=(*views, *cursor.views.pop()), store=outputs.store, order=order, limit=limit,
-        )  # fmt: skip
-    return Query(
+    query = Query(
         relation, items, where, *target.into, cursor.span_from(first), *outputs.late, outputs.apart,
         result, group_by, group_span, (*views, *cursor.views.pop()), outputs.store, having,
-        is_distinct,
+        is_distinct, number=number,
     )  # fmt: skip
+    if limit is not None:
+        qualified = Numbered((), order), limit
+    return query if qualified is None else first_rows(query, *qualified, cursor.new_name())
 
 
 def _read_result(cursor: Cursor) -> ResultKind | None:
@@ -147,8 +147,16 @@ def _read_result(cursor: Cursor) -> ResultKind | None:
     return result
 
 
-def _read_items(cursor: Cursor) -> tuple[Item | Star, ...]:
-    return cursor.several(_read_item, on_lines=True)
+def _read_items(cursor: Cursor, target: Target) -> tuple[tuple[Item | Star, ...], Numbered | None]:
+    """What SELECT shows, and apart from it the number of a row."""
+    first = cursor.position
+    found = cursor.several(_read_item, on_lines=True)
+    numbers = [item for item in found if isinstance(item, Numbered)]
+    if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
+        cursor.position = first
+        hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
+        raise cursor.unsupported("ROW_NUMBER() that nothing limits" if len(numbers) < 2 else "ROW_NUMBER() twice", hint)
+    return tuple(item for item in found if not isinstance(item, Numbered)), (numbers or [None])[0]
 
 
 def _starts_item(cursor: Cursor, ahead: int) -> bool:
@@ -158,8 +166,12 @@ def _starts_item(cursor: Cursor, ahead: int) -> bool:
     return token.word not in ("FROM", "AS")
 
 
-def _read_item(cursor: Cursor) -> Item | Star:
+def _read_item(cursor: Cursor) -> Item | Star | Numbered:
     first = cursor.position
+    if at_number(cursor):
+        number = read_number(cursor)
+        is_named = cursor.take("AS") or (cursor.peek().is_name and not cursor.at("FROM"))
+        return replace(number, name=cursor.take_name("a name", "write `AS n`.").value) if is_named else number
     if cursor.take("*"):
         return Star(None, cursor.span_from(first))
     if cursor.peek().is_name and cursor.peek(1).word == "." and cursor.peek(2).word == "*":
