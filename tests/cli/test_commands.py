@@ -19,6 +19,13 @@ from watersmeet.version import __version__
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = ("", *(str(command.name or command.callback.__name__) for command in app.registered_commands))
+GROUPS = {
+    str(group.name): [
+        str(command.name or command.callback.__name__) for command in group.typer_instance.registered_commands
+    ]
+    for group in app.registered_groups
+}
+IN_GROUPS = [f"{group} {command}" for group, commands in GROUPS.items() for command in commands]
 
 
 def watersmeet(*arguments: object) -> Result:
@@ -40,11 +47,11 @@ def unbounded(shop: Path) -> Path:
     return sql
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", (*COMMANDS, *IN_GROUPS))
 def test_help(command: str) -> None:
     """Write the golden files anew with WRITE_GOLDEN=1 in the environment, and read the difference."""
-    shown = watersmeet(*filter(None, [command]), "--help")
-    golden = HELP / f"{command or 'watersmeet'}.txt"
+    shown = watersmeet(*command.split(), "--help")
+    golden = HELP / f"{command.replace(' ', '-') or 'watersmeet'}.txt"
     if os.environ.get("WRITE_GOLDEN"):
         golden.write_text(shown.stdout)
     assert shown.exit_code == 0

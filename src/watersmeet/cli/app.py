@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from watersmeet.cli import state
 from watersmeet.cli.failure import Format, reported
 from watersmeet.version import __version__
 
@@ -26,6 +27,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(state.app, name="state")
 
 
 class Executor(StrEnum):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watersmeet.analyze import FamilyAnalysis
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
+    from watersmeet.joins.state.kept import Keeping
     from watersmeet.language import Grammar
     from watersmeet.physical.family import JoinPlanner, StagePlanner
 from collections.abc import Mapping
@@ -51,6 +52,11 @@ class Family:
         """What is said of its joins."""
         return _part(self.name, "explain")
 
+    @property
+    def kept(self) -> Keeping:
+        """What its states hold."""
+        return _kept(self.name)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -68,10 +74,19 @@ class Stage:
         """What is said of it."""
         return _part(self.name, "explain")
 
+    @property
+    def kept(self) -> Keeping:
+        """What its states hold."""
+        return _kept(self.name)
+
 
 def _part(family: str, name: str) -> Any:
     """A part; what only runs a query need not load what reads one."""
     return getattr(import_module(f"{__package__}.{family}.{name}"), name.upper())
+
+
+def _kept(family: str) -> Keeping:
+    return import_module(f"watersmeet.joins.{family}.kept").KEPT
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -89,3 +104,12 @@ FAMILIES: Mapping[str, Family] = {
 
 OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, **{name: Stage(name) for name in ("top", "group", "latest")}}
 """Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
+
+
+def keeping_of(name: str) -> Keeping:
+    """What states of the operator hold that is called so in identities.
+
+    >>> keeping_of("merge").names
+    ('merge', 'block-nested')
+    """
+    return next(one.kept for one in OPERATORS.values() if name in one.kept.names)

@@ -94,6 +94,18 @@ def query_id(checkpoint: Path) -> str | None:
     return str(json.loads(file.read_text())["id"]) if file.exists() else None
 
 
+def operator_name(metadata: str) -> str:
+    r"""What Spark calls a stateful operator, by what it wrote down of it; nothing, if that is not whole.
+
+    Uses the files ``_metadata/v2`` in a checkpoint. Without them no operator counts as ours, and a state as damaged.
+
+    >>> operator_name('v2\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"}}')
+    'stateStoreSave'
+    """
+    found = re.search(r'"operatorName":"(\w+)"', metadata)
+    return found[1] if found else ""
+
+
 def unread_state(text: str) -> tuple[str, str | None] | None:
     """The checkpoint whose state could not be read, and the file if it is named, if an error of a query tells of that.
 
