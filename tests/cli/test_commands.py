@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 
 from watersmeet.cli import check
 from watersmeet.cli.app import app
-from watersmeet.cli.failure import Format
 from watersmeet.errors import catalogue
 from watersmeet.version import __version__
 
@@ -201,7 +200,7 @@ def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
     assert (refused.exit_code, refused.stderr.split(" ")[0]) == (2, "[FILE_NOT_FOUND]")
 
 
-def broken(path: Path, format: Format, cluster: object) -> None:
+def broken(*given: object) -> None:
     raise RuntimeError("a wheel came off\nand rolled away, password=hunter2")
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.checkpoints.kept import HERE, extract
+from tests.checkpoints.kept import HERE, QUERIES, add_rows, extract, run, written
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
+from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +77,20 @@ def test_what_is_no_checkpoint_is_refused(spark: SparkSession, checkpoints: Path
     with pytest.raises(WatersmeetError) as raised:
         ws.state(copy, spark)
     assert raised.value.getCondition() == "NO_CHECKPOINT"
+
+
+def test_an_imported_checkpoint_goes_on_elsewhere(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+    project, query = checkpoints.parents[1], "interval_left"
+    elsewhere = tmp_path / "other place"
+    shutil.copytree(project / "data", elsewhere / "data")
+    export_checkpoint(checkpoints / query, project, tmp_path / "archive.tar.gz")
+    import_checkpoint(tmp_path / "archive.tar.gz", elsewhere / "storage", elsewhere)
+    add_rows(elsewhere, 1)
+    text = QUERIES.read_text()
+    insert = re.search(rf"INSERT INTO {query}\n.*?;", text, re.DOTALL)
+    assert insert is not None
+    (tmp_path / "one.sql").write_text(text[: text.index("INSERT INTO")] + insert[0])
+    run(elsewhere, spark, tmp_path / "one.sql")
+    expected = json.loads((project / "expected.json").read_text())[query]
+    assert sorted(written(elsewhere)[query].elements()) == sorted(expected)
+    assert ws.state(elsewhere / "storage" / "checkpoints" / query, spark).batch == 1

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from watersmeet.cli.failure import REFUSED, Format, reported
+from watersmeet.cli.state_shown import collected, print_rows, shown_of, told_of
 from watersmeet.errors import did_you_mean, refuse
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.state.look import State
 
 app = typer.Typer(
-    help="Look into what queries keep. Works on stopped queries, and on copies of running ones.",
+    help="Look into what queries keep, and move it. Works on stopped queries, and on copies of running ones.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -66,11 +67,11 @@ def show(
       watersmeet state show shop/storage/checkpoints/joined --format json
     """
     with reported(context, format), _states(path, query, master) as states:
-        told = [_told(name, state) for name, state in states]
+        told = [told_of(name, state) for name, state in states]
         if format is Format.json:
             typer.echo(json.dumps(told, indent=2))
         else:
-            typer.echo("\n\n".join(_shown(one, by_shard=shards) for one in told))
+            typer.echo("\n\n".join(shown_of(one, by_shard=shards) for one in told))
 
 
 @app.command()
@@ -108,7 +109,7 @@ def read(
             rows = _where(state.rows(side, operator), where)
             if files is None:
                 with state.checkpoint.reading():
-                    _print_rows(rows, limit, format)
+                    print_rows(rows, limit, format)
                 return
             folder = into or Path(f"state-{name}-{side or 'rows'}")
             if folder.exists():
@@ -135,7 +136,7 @@ def check(
       watersmeet state check shop
     """
     with reported(context, format), _states(path, query, master) as states:
-        found = [(name, state, _collected(state, state.problems)) for name, state in states]
+        found = [(name, state, collected(state, state.problems)) for name, state in states]
         if format is Format.json:
             told = [{"query": name, "batch": state.batch, "problems": rows} for name, state, rows in found]
             typer.echo(json.dumps(told, indent=2))
@@ -143,7 +144,7 @@ def check(
             for name, state, rows in found:
                 for row in rows:
                     typer.echo(f"{name}: {row['join']}, shard {row['shard']}: {row['problem']}")
-                kept = _collected(state, state.summary)
+                kept = collected(state, state.summary)
                 counts = (
                     f"{sum(row['rows'] or 0 for row in kept):,} rows in {sum(row['runs'] or 0 for row in kept)} runs"
                 )
@@ -153,15 +154,67 @@ def check(
         raise typer.Exit(REFUSED)
 
 
+@app.command("export")
+def export_(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    to: Annotated[Path | None, typer.Option("--to", help="The new file; QUERY.state.tar.gz.", metavar="FILE")] = None,
+) -> None:
+    """Write the state of a stopped query, and how far it is, to one file. Needs no Spark.
+
+    \b
+    Example:
+      watersmeet state export shop --query joined --to joined.state.tar.gz
+      watersmeet state import joined.state.tar.gz elsewhere/shop
+    """
+    with reported(context):
+        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.state.moving import export_checkpoint
+
+        found = _named(checkpoints_at(path), query)
+        if len(found) > 1:
+            names = ", ".join(one.name for one in found)
+            raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
+        archive = to or Path(f"{found[0].name}.state.tar.gz")
+        if archive.exists():
+            raise refuse("FOLDER_NOT_EMPTY", path=archive, what="is there already", hint="name another file with --to.")
+        with using(found[0].parent.parent, "alone"):
+            manifest = export_checkpoint(found[0], _root(path), archive)
+        typer.echo(f"{archive}: {manifest.query}, {len(manifest.files)} files.")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.")] = Path(),
+) -> None:
+    """Put an exported state into a project that has none of that query: the next run goes on. Needs no Spark.
+
+    Every file is compared with what was exported. Paths inside of the project's folder become those of the new one.
+
+    \b
+    Example:
+      watersmeet state import joined.state.tar.gz elsewhere/shop
+      watersmeet run elsewhere/shop
+    """
+    with reported(context):
+        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.state.moving import import_checkpoint
+
+        if not archive.is_file():
+            raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
+        storage = storage_at(path)
+        with using(storage, "alone"):
+            manifest = import_checkpoint(archive, storage, _root(path))
+        typer.echo(f"{storage}: {manifest.query} goes on with the next run.")
+
+
 @contextmanager
 def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
-    found = checkpoints_at(path)
-    if query is not None:
-        named = [one for one in found if one.name.lower() == query.lower()]
-        if not named:
-            raise refuse("UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [one.name for one in found]))
-        found = named
+    found = _named(checkpoints_at(path), query)
     from watersmeet.spark.private.jvm import quiet
     from watersmeet.spark.session import session
     from watersmeet.spark.state.look import state
@@ -176,16 +229,41 @@ def checkpoints_at(path: Path) -> list[Path]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
     if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
         return [path.absolute()]
-    storage = path
-    if not (path / "checkpoints").is_dir():
-        from watersmeet.cli.run import storage_folder
-        from watersmeet.project import open_project
-
-        storage = storage_folder(open_project(path))
-    found = sorted(one for one in (storage / "checkpoints").glob("*") if (one / "watersmeet.json").is_file())
+    storage = storage_at(path)
+    found = sorted(one for one in (storage / "checkpoints").glob("[!.]*") if (one / "watersmeet.json").is_file())
     if not found:
         raise refuse("NO_CHECKPOINT", path=storage, reason="no query has run there")
     return [one.absolute() for one in found]
+
+
+def storage_at(path: Path) -> Path:
+    """The storage folder at a path: itself, or that of a project."""
+    if (path / "checkpoints").is_dir():
+        return path
+    from watersmeet.cli.run import storage_folder
+    from watersmeet.project import open_project
+
+    return storage_folder(open_project(path))
+
+
+def _root(path: Path) -> Path:
+    """The folder with which the paths of a project begin; without a project, that of its storage."""
+    if (path / "checkpoints").is_dir():
+        return path.absolute().parent
+    if (path / "watersmeet.json").is_file():
+        return path.absolute().parents[2]
+    from watersmeet.project import open_project
+
+    return open_project(path).root
+
+
+def _named(found: list[Path], query: str | None) -> list[Path]:
+    if query is None:
+        return found
+    named = [one for one in found if one.name.lower() == query.lower()]
+    if not named:
+        raise refuse("UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [one.name for one in found]))
+    return named
 
 
 def _one(states: Sequence[tuple[str, State]]) -> tuple[str, State]:
@@ -208,108 +286,3 @@ def _where(rows: DataFrame, where: str | None) -> DataFrame:
             return rows.where(where)
     except PySparkException as error:
         raise typer.BadParameter(f"--where {where}: {first_line(error)}") from None
-
-
-def _collected(state: State, frame: DataFrame) -> list[dict[str, Any]]:
-    with state.checkpoint.reading():
-        return [row.asDict() for row in frame.collect()]
-
-
-def _print_rows(rows: DataFrame, limit: int, format: Format) -> None:
-    if format is Format.json:
-        for text in rows.limit(limit).toJSON().collect():
-            typer.echo(text)
-        return
-    found: list[tuple[object, ...]] = [tuple(row) for row in rows.limit(limit + 1).collect()]
-    typer.echo(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
-    if len(found) > limit:
-        typer.echo("... and more: --limit shows more of them, --as writes all.")
-    elif not found:
-        typer.echo("No row is alive that fits.")
-
-
-def _told(name: str, state: State) -> dict[str, Any]:
-    """What `show` says of a query, as data."""
-    rows = _collected(state, state.summary)
-    ends = {(one.operator.number, one.spine): one.ends for one in state.kept}
-    operators: list[dict[str, Any]] = []
-    for operator in state.checkpoint.operators:
-        own = [row for row in rows if row["operator"] == operator.number]
-        spines = sorted({(row["side"], row["kept"]) for row in own if row["kept"]}, key=lambda pair: pair[1])
-        operators.append(
-            {
-                "operator": operator.number,
-                "join": operator.name,
-                "watermarks": dict(own[0]["watermarks"]) if own else {},
-                "kept": [
-                    {
-                        "side": side,
-                        "kept": spine,
-                        "lives": ends[operator.number, spine],
-                        "shards": [_shard(row) for row in own if row["kept"] == spine],
-                    }
-                    for side, spine in spines
-                ],
-            }
-        )
-    versions = state.checkpoint.owner.versions
-    return {"query": name, "batch": state.batch, "shards": state.shards, **versions, "operators": operators}
-
-
-def _shard(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("shard", "rows", "stored", "bytes", "runs", "earliest", "latest", "next", "next_of")
-    return {name: row[name] for name in names}
-
-
-def _shown(told: dict[str, Any], *, by_shard: bool) -> str:
-    """What `show` says of a query, for people."""
-    head = f"{told['query']}: after batch {told['batch']}, {told['shards']} shards"
-    lines = [f"{head}, begun by Watersmeet {told['watersmeet']} on Spark {told['spark']}"]
-    for operator in told["operators"]:
-        marks = ", ".join(f"{name} {mark}" for name, mark in sorted(operator["watermarks"].items())) or "none yet"
-        lines += [f"{operator['operator']}: {operator['join']}", f"   watermarks: {marks}"]
-        table = [
-            ["side", "kept", *(["shard"] if by_shard else []), "rows", "bytes", "runs", "earliest", "latest", "next"]
-        ]
-        for kept in operator["kept"]:
-            parts = (
-                [[one] for one in sorted(kept["shards"], key=lambda one: one["shard"])]
-                if by_shard
-                else [kept["shards"]]
-            )
-            table += [_line(kept, shards, by_shard=by_shard) for shards in parts]
-        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   keeps nothing now"]
-        lines += [f"   {kept['kept']}: a row is kept {kept['lives']}" for kept in operator["kept"]]
-    return "\n".join(lines)
-
-
-def _line(kept: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
-    sums = [f"{sum(one[name] for one in shards):,}" for name in ("rows", "bytes", "runs")]
-    nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
-    first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
-    return [
-        kept["side"],
-        kept["kept"],
-        *([str(shards[0]["shard"])] if by_shard else []),
-        *sums,
-        min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),
-        max((one["latest"] for one in shards if one["latest"]), key=_sortable, default=""),
-        "" if first is None else f"when {first[1]} passes {first[0]}",
-    ]
-
-
-def _sortable(text: str) -> tuple[int, str]:
-    """Numbers by their size, times by theirs."""
-    return (int(text), "") if text.lstrip("-").isdecimal() else (0, text)
-
-
-def _table(rows: Iterable[Sequence[str]]) -> str:
-    listed = list(rows)
-    widths = [max(len(row[place]) for row in listed) for place in range(len(listed[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed
-    )
-
-
-def _cell(value: object) -> str:
-    return "NULL" if value is None else str(value)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
     from watersmeet.joins.state.kept import Keeping
     from watersmeet.language import Grammar
+    from watersmeet.physical.change import Changing
     from watersmeet.physical.family import JoinPlanner, StagePlanner
 from collections.abc import Mapping
 
@@ -23,7 +24,8 @@ from collections.abc import Mapping
 class Family:
     """The parts of a family: ``READ`` of its module ``read``, ``ANALYZE`` of ``analyze``, and so on.
 
-    ``has_words``: it adds to the language; one that does not is read as a plain JOIN.
+    ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
+    go on with some changes of it (``CHANGE`` of ``change``).
 
     >>> Family("sync").analyze.family
     'sync'
@@ -31,6 +33,7 @@ class Family:
 
     name: str
     has_words: bool = False
+    may_change: bool = False
 
     @property
     def read(self) -> Grammar:
@@ -92,7 +95,7 @@ def _kept(family: str) -> Keeping:
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        Family("interval"),
+        Family("interval", may_change=True),
         Family("window", has_words=True),
         Family("sync", has_words=True),
         Family("asof", has_words=True),
@@ -104,6 +107,12 @@ FAMILIES: Mapping[str, Family] = {
 
 OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, **{name: Stage(name) for name in ("top", "group", "latest")}}
 """Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
+
+
+def changing() -> Mapping[str, Changing]:
+    """By the names of operators in identities: what of them may change while a state goes on."""
+    changeable = [family for family in FAMILIES.values() if family.may_change]
+    return {name: _part(family.name, "change") for family in changeable for name in family.kept.names}
 
 
 def keeping_of(name: str) -> Keeping:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,29 @@ def run_group() -> str | None:
     """
     context = TaskContext.get()
     return None if context is None else context.getLocalProperty("spark.jobGroup.id")
+
+
+_ACCEPTED = "watersmeet.accepted"
+
+
+def tell_workers(spark: Any, accepted: Mapping[str, Any]) -> bool:
+    """Tell the workers of the queries that this thread starts from now on whose states they may take over.
+
+    Uses local properties of the thread, which a query inherits and its tasks see. False: a session of Spark Connect has
+    none, and workers refuse what differs.
+    """
+    context = getattr(spark, "sparkContext", None) if hasattr(spark, "_jsparkSession") else None
+    if context is None:
+        return False
+    context.setLocalProperty(_ACCEPTED, json.dumps(dict(accepted)) if accepted else None)
+    return True
+
+
+def accepted_before() -> dict[str, Any]:
+    """In a task of a query: whose states it may take over, by their fingerprints."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty(_ACCEPTED)
+    return json.loads(told) if told else {}
 
 
 def query_id(checkpoint: Path) -> str | None:

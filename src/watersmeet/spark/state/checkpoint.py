@@ -33,8 +33,13 @@ class Operator:
 
     number: int
     spark_number: int
-    stage: Identity
+    place: int
     told: Told
+
+    @property
+    def stage(self) -> Identity:
+        """Its stage of the query."""
+        return self.told.identity["stages"][self.place]
 
     @property
     def identity(self) -> Identity:
@@ -54,7 +59,7 @@ class Operator:
 
     def side(self, port: int) -> str:
         """What a side is called in the query: its alias, or those of all that is joined there."""
-        return "+".join(self.told.alias(scan) for scan in _scans(self.told, self.stage["ports"][port]["reads"]))
+        return self.told.side(self.place, port)
 
 
 @dataclass(frozen=True)
@@ -93,9 +98,7 @@ class Checkpoint:
             raise damaged(self.path, f"{self.path}/state", reason, ANEW)
         ours = [(told, place, number) for (told, place), number in zip(stages, found, strict=True)]
         ours.sort(key=lambda one: (-self.owner.queries.index(one[0]), one[1]))
-        return tuple(
-            Operator(n, number, told.identity["stages"][place], told) for n, (told, place, number) in enumerate(ours)
-        )
+        return tuple(Operator(n, number, place, told) for n, (told, place, number) in enumerate(ours))
 
     def values(self, operator: Operator) -> DataFrame:
         """What is stored of an operator: a row per shard and name."""
@@ -155,15 +158,3 @@ def _from_the_result(told: Told) -> list[int]:
         return [place, *(one for place in inner for one in below(place))]
 
     return below(len(stages) - 1)
-
-
-def _scans(told: Told, reads: list[str]) -> list[str]:
-    """The scans that feed a port, also through other stages."""
-    found: list[str] = []
-    for read in reads:
-        if read.startswith("stage "):
-            ports = told.identity["stages"][int(read.removeprefix("stage "))]["ports"]
-            found += [scan for port in ports for scan in _scans(told, port["reads"])]
-        else:
-            found.append(read)
-    return list(dict.fromkeys(found))
