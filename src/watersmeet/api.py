@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from watersmeet.spark.compile.results import Asked, Result
+    from watersmeet.spark.state.look import State
 
 
 def join(
@@ -335,6 +336,24 @@ def explain(
     asked = with_results(asked)
     queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
     return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
+
+
+def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None) -> State:
+    """What a query keeps, as it was after its last batch, as DataFrames.
+
+    - ``summary``: a row per operator, side and shard, with rows, bytes, times, watermarks and what expires next
+    - ``rows(side)``: the rows of a side that are alive, with ``_matched``, ``_until`` and ``_until_of``
+    - ``problems``: what is not as it should be; no rows if all is well
+
+    ``checkpoint`` is where the query keeps how far it is, or a copy of that; the query may run meanwhile, if it is a
+    copy.
+    """
+    from pyspark.sql import SparkSession as Session
+
+    from watersmeet.spark.state.look import state as looked_into
+
+    session = spark or Session.getActiveSession() or Session.builder.getOrCreate()
+    return looked_into(os.fspath(checkpoint), session)
 
 
 @overload

@@ -13,12 +13,18 @@ from typer.testing import CliRunner, Result
 
 from watersmeet.cli import check
 from watersmeet.cli.app import app
-from watersmeet.cli.failure import Format
 from watersmeet.errors import catalogue
 from watersmeet.version import __version__
 
 HELP = Path(__file__).parent / "help"
 COMMANDS = ("", *(str(command.name or command.callback.__name__) for command in app.registered_commands))
+GROUPS = {
+    str(group.name): [
+        str(command.name or command.callback.__name__) for command in group.typer_instance.registered_commands
+    ]
+    for group in app.registered_groups
+}
+IN_GROUPS = [f"{group} {command}" for group, commands in GROUPS.items() for command in commands]
 
 
 def watersmeet(*arguments: object) -> Result:
@@ -40,11 +46,11 @@ def unbounded(shop: Path) -> Path:
     return sql
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", (*COMMANDS, *IN_GROUPS))
 def test_help(command: str) -> None:
     """Write the golden files anew with WRITE_GOLDEN=1 in the environment, and read the difference."""
-    shown = watersmeet(*filter(None, [command]), "--help")
-    golden = HELP / f"{command or 'watersmeet'}.txt"
+    shown = watersmeet(*command.split(), "--help")
+    golden = HELP / f"{command.replace(' ', '-') or 'watersmeet'}.txt"
     if os.environ.get("WRITE_GOLDEN"):
         golden.write_text(shown.stdout)
     assert shown.exit_code == 0
@@ -194,7 +200,7 @@ def test_a_missing_path_exits_with_2(tmp_path: Path, command: str) -> None:
     assert (refused.exit_code, refused.stderr.split(" ")[0]) == (2, "[FILE_NOT_FOUND]")
 
 
-def broken(path: Path, format: Format, cluster: object) -> None:
+def broken(*given: object) -> None:
     raise RuntimeError("a wheel came off\nand rolled away, password=hunter2")
 
 

@@ -86,15 +86,15 @@ def test_a_join_is_refused_at_its_start_and_without_new_rows(spark: SparkSession
     left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
     checkpoint = tmp_path / "checkpoint"
 
-    def joined(within: str = "1 hour", **options: int) -> DataFrame:
+    def joined(within: str = "1 hour", **options: object) -> DataFrame:
         return ws.join(left, right, "left.id = right.id", within=within, **options)  # pyright: ignore
 
     assert [len(batch) for batch in run_all(joined(), checkpoint) if batch] == [1]
     # Whatever was done to the frame, and however the checkpoint is given.
-    later = joined("2 hours").where("left_id > 0").selectExpr("left_id + 1 AS x").writeStream.format("noop")
+    later = joined(how="left").where("left_id > 0").selectExpr("left_id + 1 AS x").writeStream.format("noop")
     found = refused(lambda: later.start(checkpointLocation=str(checkpoint)))
     assert found.condition == "CHECKPOINT_OF_ANOTHER_QUERY"
-    assert found.label == "the upper bound of `right.t` was 1 hour, now it is 2 hours"
+    assert found.label == "the join of `left` and `right` was `inner`, now it is `left`"
     assert "another checkpointLocation" in found.hint
     fewer = joined(shards=1).writeStream.options(checkpointLocation=f"file://{checkpoint}").format("noop")
     assert "`shards=2`" in refused(fewer.start).hint

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from watersmeet.cli import state
 from watersmeet.cli.failure import Format, reported
 from watersmeet.version import __version__
 
@@ -26,6 +27,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+app.add_typer(state.app, name="state")
 
 
 class Executor(StrEnum):
@@ -105,6 +108,10 @@ def init(
 def check(
     context: typer.Context,
     path: ProjectPath = Path(),
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", help="Say what became of edits since it last ran with this storage.", metavar="DIR"),
+    ] = None,
     deep: Annotated[
         bool, typer.Option("--deep", help="Ask Spark too: types, paths, topics, sinks. Starts it, but no query.")
     ] = False,
@@ -114,20 +121,22 @@ def check(
     packages: PackagesOption = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Say whether every query may run, and if not, why. Needs no Spark, but with --deep.
+    """Say whether every query may run, and if not, why. Needs no Spark, but with --deep and --against.
 
     \b
     Example:
       watersmeet check shop
       watersmeet check shop --deep
+      watersmeet check shop --against shop/storage
       watersmeet check query.sql --format json
     """
     with reported(context, format):
         from watersmeet.cli.check import check_project
 
-        if not deep and (master or remote or conf or packages):
-            raise typer.BadParameter("--master, --remote, --conf and --packages are for --deep")
-        check_project(path, format, _cluster(master, remote, conf, packages) if deep else None)
+        asks = deep or against is not None
+        if not asks and (master or remote or conf or packages):
+            raise typer.BadParameter("--master, --remote, --conf and --packages are for --deep and --against")
+        check_project(path, format, _cluster(master, remote, conf, packages) if asks else None, against)
 
 
 def _cluster(master: str | None, remote: str | None, conf: list[str] | None, packages: str | None) -> Cluster:
@@ -216,6 +225,9 @@ def run(
     restart_limit: Annotated[
         int, typer.Option("--restart-limit", help="How often, without a batch in between.", metavar="N", min=1)
     ] = 5,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Go on with the state though the query has changed, as told.")
+    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
     ] = False,
@@ -230,6 +242,7 @@ def run(
       watersmeet run shop
       watersmeet run shop --once --conf spark.driver.memory=4g
       watersmeet run shop --metrics-port 9464
+      watersmeet run shop --accept
       watersmeet run shop --restart on-failure --restart-limit 10
       watersmeet run query.sql --packages org.postgresql:postgresql:42.7.4
 
@@ -250,7 +263,7 @@ def run(
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
-        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast)
+        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, accept)
         run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint, then)
 
 

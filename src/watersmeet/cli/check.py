@@ -22,17 +22,18 @@ from watersmeet.project import Project
 
 if TYPE_CHECKING:
     from watersmeet.cli.run import Cluster
+    from watersmeet.physical.change import Follows
 
 
-def check_project(path: Path, format: Format, cluster: Cluster | None = None) -> None:
+def check_project(path: Path, format: Format, cluster: Cluster | None = None, against: Path | None = None) -> None:
     """Print that all queries may run, what bounds the state of each, and what their author should know.
 
-    With a ``cluster``, Spark is asked for all that only it can tell.
+    With a ``cluster``, Spark is asked for all that only it can tell; ``against``: the storage whose states they would
+    go on with.
     """
     opened = open_script(path, further=_likely_mistakes if cluster is None else _passed_over)
     check_outside(opened)
-    if cluster is not None:
-        check_on_spark(path, cluster)
+    edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
     bounds = [(query.into or f"query{n}", bounds_of(query)) for n, query in enumerate(opened.queries, 1)]
     read = [source for source in opened.script.sources if source.read_from]
@@ -40,12 +41,14 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None) ->
         state = [
             {"query": name, "bounded_by": [{"by": b.by, "what": b.words} for b in found]} for name, found in bounds
         ]
-        said = {
+        said: dict[str, object] = {
             "queries": len(opened.queries),
             "warnings": [_as_json(*w) for w in warnings],
             "state": state,
             "columns": {source.name: {"read_from": source.read_from, "columns": _columns(source)} for source in read},
         }
+        if edits:
+            said["edits"] = [_edit_as_json(name, follows) for name, follows in edits.items()]
         typer.echo(json.dumps(said))
         return
     for source in read:
@@ -57,6 +60,26 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None) ->
     typer.echo(f"{opened.project.script_name}: {count} {'query' if count == 1 else 'queries'} can run.")
     for name, found in bounds:
         typer.echo(f"{name}: state {bounds_in_words(found)}.")
+    for name, follows in edits.items():
+        for line in _edit(follows):
+            typer.echo(f"{name}: {line}")
+
+
+def _edit(follows: tuple[Follows, ...] | None) -> Iterator[str]:
+    """What is said of the edits of a query."""
+    if follows is None:
+        yield "it has no state there: it would start anew."
+    elif not follows:
+        yield "it would go on with its state as it is."
+    else:
+        yield from (f"{one.change}: {one.consequence}." for one in follows)
+        yield "it would go on with its state if that is accepted: `watersmeet run --accept`."
+
+
+def _edit_as_json(name: str, follows: tuple[Follows, ...] | None) -> dict[str, object]:
+    kind = "new" if follows is None else "continued" if follows else "free"
+    told = [{"change": one.change, "consequence": one.consequence} for one in follows or ()]
+    return {"query": name, "class": kind, "follows": told}
 
 
 def _warnings(opened: Opened, *, may_add: bool) -> list[tuple[str, Place | None]]:

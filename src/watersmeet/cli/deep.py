@@ -11,25 +11,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.cli.script import Opened, open_script
-from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.errors import Refusal, WatersmeetError, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from watersmeet.cli.run import Cluster
+    from watersmeet.physical.change import Follows
     from watersmeet.plan.nodes import Script
 
 
-def check_on_spark(path: Path, cluster: Cluster) -> None:
-    """Refuse all that would be refused when the queries of a project start. Nothing is written to its storage."""
+Edits = dict[str, tuple["Follows", ...] | None]
+"""By query, what follows from its edits if it goes on with the state it has; None: it has none yet."""
+
+
+def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) -> Edits:
+    """Refuse all that would be refused when the queries of a project start. Nothing is written to its storage.
+
+    ``against``: the storage with which they are compared; then edits that can be accepted are told and not refused.
+    """
     from watersmeet.project import storage_folder
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
     with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder:
         spark = cluster.session(opened.project, Path(folder), opened.script)
+        if against is not None:
+            return _edits(opened, spark, against.absolute())
         found = refused_by_spark(opened, spark, storage_folder(opened.project), Path(folder))
     if found:
         raise opened.project.relocate(WatersmeetError(found))
+    return {}
+
+
+def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
+    from watersmeet.spark.run.owner import OWNER
+    from watersmeet.spark.run.prepare import prepare
+
+    if not (storage / "checkpoints").is_dir():
+        raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
+    try:
+        prepared = prepare(opened.script, spark, storage, accepting="accept")
+    except WatersmeetError as error:
+        raise opened.project.relocate(error) from error
+    return {one.name: one.follows if (one.checkpoint / OWNER).exists() else None for one in prepared}
 
 
 def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:

@@ -97,10 +97,14 @@ class Cluster:
 
 @dataclass(frozen=True)
 class OnFailure:
-    """What is done when something fails: how often it is started again, and whether one query stops all others."""
+    """What is done when something fails: how often it is started again, and whether one query stops all others.
+
+    ``accepts``: that a query has changed since its checkpoint was written is no failure, if it can go on.
+    """
 
     restarts: int = 0
     stops_all: bool = False
+    accepts: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,13 @@ def run_project(
     check_outside(opened)
     if cluster.remote is not None:
         check_declared(opened)
+    from watersmeet.spark.run.in_use import using
+
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        with interruptible(), endpoint.serving(metrics), board:
+        with interruptible(), using(storage, "shared"), endpoint.serving(metrics), board:
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
@@ -201,6 +207,7 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
+                accepting="accept" if then.accepts else "refuse",
                 then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
                 on_progress=show,
                 on_start=recorder.start,

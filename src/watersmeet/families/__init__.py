@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from watersmeet.analyze import FamilyAnalysis
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
     from watersmeet.fates.family import FamilyFates
+    from watersmeet.joins.state.kept import Keeping
     from watersmeet.language import Grammar
+    from watersmeet.physical.change import Changing
     from watersmeet.physical.family import JoinPlanner, StagePlanner
 from collections.abc import Mapping
 
@@ -23,7 +25,8 @@ from collections.abc import Mapping
 class Family:
     """The parts of a family: ``READ`` of its module ``read``, ``ANALYZE`` of ``analyze``, and so on.
 
-    ``has_words``: it adds to the language; one that does not is read as a plain JOIN.
+    ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
+    go on with some changes of it (``CHANGE`` of ``change``).
 
     >>> Family("sync").analyze.family
     'sync'
@@ -31,6 +34,7 @@ class Family:
 
     name: str
     has_words: bool = False
+    may_change: bool = False
 
     @property
     def read(self) -> Grammar:
@@ -57,6 +61,11 @@ class Family:
         """What becomes of its rows."""
         return _part(self.name, "fates")
 
+    @property
+    def kept(self) -> Keeping:
+        """What its states hold."""
+        return _kept(self.name)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -79,16 +88,25 @@ class Stage:
         """What becomes of its rows."""
         return _part(self.name, "fates")
 
+    @property
+    def kept(self) -> Keeping:
+        """What its states hold."""
+        return _kept(self.name)
+
 
 def _part(family: str, name: str) -> Any:
     """A part; what only runs a query need not load what reads one."""
     return getattr(import_module(f"{__package__}.{family}.{name}"), name.upper())
 
 
+def _kept(family: str) -> Keeping:
+    return import_module(f"watersmeet.joins.{family}.kept").KEPT
+
+
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        Family("interval"),
+        Family("interval", may_change=True),
         Family("window", has_words=True),
         Family("sync", has_words=True),
         Family("asof", has_words=True),
@@ -100,3 +118,18 @@ FAMILIES: Mapping[str, Family] = {
 
 OPERATORS: Mapping[str, Family | Stage] = {**FAMILIES, **{name: Stage(name) for name in ("top", "group", "latest")}}
 """Whatever keeps rows, by name: all that is planned and explained. Of stages the outermost comes first."""
+
+
+def changing() -> Mapping[str, Changing]:
+    """By the names of operators in identities: what of them may change while a state goes on."""
+    changeable = [family for family in FAMILIES.values() if family.may_change]
+    return {name: _part(family.name, "change") for family in changeable for name in family.kept.names}
+
+
+def keeping_of(name: str) -> Keeping:
+    """What states of the operator hold that is called so in identities.
+
+    >>> keeping_of("merge").names
+    ('merge', 'block-nested')
+    """
+    return next(one.kept for one in OPERATORS.values() if name in one.kept.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from watersmeet.duration import format_duration
@@ -53,15 +54,37 @@ class Told:
         known = [f"`{self.alias(read)}`" for read in reads if read in self.words]
         return " and ".join(known) or f"stage {stage + 1}"
 
+    def side(self, stage: int, port: int) -> str:
+        """What a side of a stage is called in the query: its alias, or those of all that is joined there."""
+        return "+".join(self.alias(scan) for scan in dict.fromkeys(self._scans(stage, port)))
+
+    def _scans(self, stage: int, port: int) -> Iterator[str]:
+        for read in self.identity["stages"][stage]["ports"][port]["reads"]:
+            if read.startswith("stage "):
+                inner = int(read.removeprefix("stage "))
+                for below in range(len(self.identity["stages"][inner]["ports"])):
+                    yield from self._scans(inner, below)
+            else:
+                yield read
+
+    def moment(self, value: int, column: str) -> str:
+        """A point in time, or a number where the event time is one."""
+        if self._is_number(column):
+            return str(value)
+        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        return time.replace(tzinfo=None).isoformat(" ")
+
     def amount(self, value: int | None, column: str) -> str:
         """A length of time, or a number where the event time is one."""
         if value is None:
             return "none"
+        return str(value) if self._is_number(column) else _in_words(value)
+
+    def _is_number(self, column: str) -> bool:
         number, _, name = column.partition("#")[0].partition(".")
         sources = self.identity["sources"]
         columns: Mapping[str, str] = sources[int(number)]["columns"] if number.isdecimal() else {}
-        is_number = columns.get(name, "TIMESTAMP").endswith("INT")
-        return str(value) if is_number else _in_words(value)
+        return columns.get(name, "TIMESTAMP").endswith("INT")
 
 
 @dataclass(frozen=True)
@@ -89,9 +112,17 @@ class Change:
 
 def difference(was: Told, now: Told) -> str | None:
     """The first thing that differs, as a sentence without its full stop; None if nothing does."""
-    changes = [*_changes((), was.identity, now.identity)]
-    if not changes:
-        return None
+    changes = changes_of(was, now)
+    return first_told(changes, was, now) if changes else None
+
+
+def changes_of(was: Told, now: Told) -> list[Change]:
+    """All that differs."""
+    return [*_changes((), was.identity, now.identity)]
+
+
+def first_told(changes: Sequence[Change], was: Told, now: Told) -> str:
+    """The first of several changes, as a sentence without its full stop."""
     order = {name: place for place, name in enumerate(PHRASES)}
     first = min(changes, key=lambda change: order[change.key])
     return PHRASES[first.key](first, was, now)

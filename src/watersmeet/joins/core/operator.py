@@ -165,6 +165,12 @@ class Family(ABC):
         """
         yield self.step(store, arrivals, marks)
 
+    def take_over(self, store: Store, was: Identity) -> None:  # noqa: B027 - most have nothing to do
+        """Make the state that an operator of the identity ``was`` has left one of its own, before its first step.
+
+        Only called where that may be: see `watersmeet.physical.change`. Where nothing but lags differ, it is one.
+        """
+
     @property
     def may_split(self) -> bool:
         """Whether the arrivals of a batch may come in several steps, the marks with the last."""

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound, Watermarks
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
+from watersmeet.joins.interval.kept import limits_of, lives_of
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Rows
-from watersmeet.joins.state.spine import Spine
+from watersmeet.joins.state.spine import Spine, State
 
 if TYPE_CHECKING:
     from watersmeet.joins.interval.operator import IntervalJoin
@@ -29,6 +31,10 @@ a unit longer, so those at the very limit are still to come out."""
 
 LIVES = "lives"
 """The same of the ends that rows carry. In a state without it rows have lived until their bounds alone."""
+
+BEFORE = "before"
+"""Among the numbers of the directory: the limits by which rows have expired before the bounds were changed. Those that
+the new bounds end at once are still to come out."""
 
 SPARSE = 2
 """Where rows carry their ends, a block of which less than one row in so many is alive is written anew: rows of one time
@@ -62,6 +68,8 @@ def stream(
     known = shard.state.directory.numbers
     if any(asked and not known.get(number) for number, asked in numbers.items()):
         shard.before = Watermarks.of(shard.before.received, _before(join, known))
+    if BEFORE in known:
+        shard.before = Watermarks(shard.before.received, join.canonical.known(known[BEFORE]))
     spines = [
         shard.state.spine(name, layout, BUDGET, lambda rows, _: rows.where(_alive(shard, rows)))
         for name, layout in zip(("left", "right"), join.layouts, strict=True)
@@ -89,6 +97,26 @@ def stream(
     bounded = frozenset(bound.column for bound in join.bounds)
     watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted)
     yield shard.close(watermarks, padded, kept.rows, _noted(numbers, shard))
+
+
+def take_over(join: IntervalJoin, store: Store, was: Identity) -> None:
+    """Let rows go that have expired by the bounds of before, though the new ones might keep them, and note by which."""
+    state = State(store, join.canonical)
+    known = state.directory.numbers
+    limits = state.directory.numbers.get(BEFORE)
+    if limits is None:
+        ends = [*(limits_of(was, 0) + limits_of(was, 1) if known.get(STRICT) else map(tuple, was["bounds"]))]
+        ends += [life for port in (LEFT, RIGHT) for life in lives_of(was, port)] if known.get(LIVES) else []
+        received = join.canonical.stored(state.directory.received)
+        limits = Watermarks.of(received, [Bound(column, other, constant) for column, other, constant in ends]).limits
+    before = Watermarks({}, join.canonical.known(limits))
+    for name, layout in zip(("left", "right"), join.layouts, strict=True):
+        spine = state.spine(name, layout, BUDGET)
+        for block in spine.blocks:
+            if before.expires(block.lowest):
+                rows = spine.read(block)
+                spine.remove(block, before.is_expired(rows.times, len(rows)))
+    state.save(numbers={**known, BEFORE: limits})
 
 
 def _before(join: IntervalJoin, known: Mapping[str, int]) -> list[Bound]:

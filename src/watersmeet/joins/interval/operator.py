@@ -37,7 +37,7 @@ from watersmeet.joins.core.matching import Ints, Pairs, shifted, stretches
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
-from watersmeet.joins.interval.batch import MATCHED, stream
+from watersmeet.joins.interval.batch import MATCHED, stream, take_over
 from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Layout, Rows
 
@@ -62,6 +62,10 @@ class IntervalJoin(TwoSided):
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
+
+    def take_over(self, store: Store, was: Identity) -> None:
+        """Go on with the state of a join with other bounds: what has expired by those is gone for good."""
+        take_over(self, store, was)
 
     @property
     def may_split(self) -> bool:

@@ -22,7 +22,7 @@ from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, 
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
-from watersmeet.spark.private.told import run_group
+from watersmeet.spark.private.told import accepted_before, run_group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,10 +147,16 @@ class ShardProcessor(StatefulProcessor):
         """Nothing to close: Spark owns the state."""
 
     def _check_owner(self, store: SparkStore) -> None:
-        """Refuse the state of another query: the last line of defence, where nobody could look before the start."""
+        """Refuse the state of another query: the last line of defence, where nobody could look before the start.
+
+        That of the query as it was before a change that was accepted is taken over.
+        """
         found = store.get(_FINGERPRINT)
         if found is not None and found.decode() not in (f"{number} {self.digest}" for number in READ):
-            raise TravellingError(_foreign(self.name, found.decode(), self.digest))
+            was = accepted_before().get(found.decode())
+            if was is None:
+                raise TravellingError(_foreign(self.name, found.decode(), self.digest))
+            self.operator.take_over(store, was)
         if found is None or found.decode() != f"{FORMAT} {self.digest}":
             store.put(_FINGERPRINT, f"{FORMAT} {self.digest}".encode())
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,29 @@ def run_group() -> str | None:
     return None if context is None else context.getLocalProperty("spark.jobGroup.id")
 
 
+_ACCEPTED = "watersmeet.accepted"
+
+
+def tell_workers(spark: Any, accepted: Mapping[str, Any]) -> bool:
+    """Tell the workers of the queries that this thread starts from now on whose states they may take over.
+
+    Uses local properties of the thread, which a query inherits and its tasks see. False: a session of Spark Connect has
+    none, and workers refuse what differs.
+    """
+    context = getattr(spark, "sparkContext", None) if hasattr(spark, "_jsparkSession") else None
+    if context is None:
+        return False
+    context.setLocalProperty(_ACCEPTED, json.dumps(dict(accepted)) if accepted else None)
+    return True
+
+
+def accepted_before() -> dict[str, Any]:
+    """In a task of a query: whose states it may take over, by their fingerprints."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty(_ACCEPTED)
+    return json.loads(told) if told else {}
+
+
 def query_id(checkpoint: Path) -> str | None:
     """The id of the query that a checkpoint of this machine belongs to; Spark names each when it begins.
 
@@ -92,6 +115,18 @@ def query_id(checkpoint: Path) -> str | None:
     """
     file = checkpoint / "metadata"
     return str(json.loads(file.read_text())["id"]) if file.exists() else None
+
+
+def operator_name(metadata: str) -> str:
+    r"""What Spark calls a stateful operator, by what it wrote down of it; nothing, if that is not whole.
+
+    Uses the files ``_metadata/v2`` in a checkpoint. Without them no operator counts as ours, and a state as damaged.
+
+    >>> operator_name('v2\n{"operatorInfo":{"operatorId":0,"operatorName":"stateStoreSave"}}')
+    'stateStoreSave'
+    """
+    found = re.search(r'"operatorName":"(\w+)"', metadata)
+    return found[1] if found else ""
 
 
 def unread_state(text: str) -> tuple[str, str | None] | None:

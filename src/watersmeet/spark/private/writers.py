@@ -10,7 +10,7 @@ and its workers find a foreign state when they open it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
 from typing import Any
@@ -18,13 +18,16 @@ from typing import Any
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
 _LOCATION, _NAME = "checkpointlocation", "#name"
 _NOTED = "_watersmeet_noted"
+FORMAT = "#format"
+"""Among the options of a source: its format, where that is seen."""
 
 Started = Callable[[Any], None]
 """Called with the query once it runs."""
 Sources = list[tuple[int, dict[str, str]]]
 """Of every source of a query, in the order of their offsets: the number of its folder in a checkpoint, its options."""
-BeforeStart = Callable[[Any, str, tuple[str, ...], Sources], Started]
-"""Called before a start with the session, the checkpoint, the tokens of the joins, and the sources; it may refuse."""
+BeforeStart = Callable[[Any, str, tuple[str, ...], Sources, Mapping[str, str]], Started]
+"""Called before a start with the session, the checkpoint, the tokens of the joins, the sources, and the options of the
+writer by their names in small letters; it may refuse."""
 
 
 def watch_starts(writer: type, before: BeforeStart) -> None:
@@ -56,7 +59,7 @@ def _watched(method: Callable[..., Any], before: BeforeStart) -> Callable[..., A
         checkpoint = _checkpoint(self, session) if tokens else None
         if checkpoint is None:
             return method(self, *args, **named)
-        after = before(session, checkpoint, tokens, _sources(self))
+        after = before(session, checkpoint, tokens, _sources(self), getattr(self, _NOTED))
         query = method(self, *args, **named)
         after(query)
         return query
@@ -102,8 +105,11 @@ def _sources(writer: Any) -> Sources:
 
 
 def _options(jvm: Any, leaf: Any) -> dict[str, str]:
-    """The options of a file source; other sources show them otherwise, or not at all."""
-    if leaf.getClass().getSimpleName() != "StreamingRelation":
+    """The options of a file source; other sources show them otherwise, or not at all, but for their format."""
+    kind = leaf.getClass().getSimpleName()
+    if kind == "StreamingRelationV2":
+        return {FORMAT: str(leaf.sourceName())}
+    if kind != "StreamingRelation":
         return {}
     return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))
 

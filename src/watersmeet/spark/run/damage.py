@@ -47,7 +47,7 @@ def damaged(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetErr
 
 
 def _damages(folder: Folder) -> Iterator[tuple[str, str]]:
-    planned, done = _numbers(folder, PLANNED), _numbers(folder, DONE)
+    planned, done = numbers_in(folder, PLANNED), numbers_in(folder, DONE)
     if not planned and not done:
         return
     named = folder.read("metadata")
@@ -86,7 +86,7 @@ def _broken(checkpoint: Path, text: str) -> tuple[str, str]:
 def _source_files(folder: Folder) -> Iterator[str]:
     """Where sources of files have written down what they read last; what others write there is their own affair."""
     for log in (f"sources/{source}" for source in folder.names("sources")):
-        for file in (f"{log}/{number}" for number in _numbers(folder, log)[-1:]):
+        for file in (f"{log}/{number}" for number in numbers_in(folder, log)[-1:]):
             if (folder.read(file) or "").startswith('v1\n{"path"'):
                 yield file
 
@@ -94,11 +94,18 @@ def _source_files(folder: Folder) -> Iterator[str]:
 def _operator_files(folder: Folder) -> Iterator[str]:
     """What the operators have written down of themselves with the last batch."""
     for log in (f"state/{operator}/_metadata/v2" for operator in folder.names("state")):
-        yield from (f"{log}/{number}" for number in _numbers(folder, log)[-1:])
+        yield from (f"{log}/{number}" for number in numbers_in(folder, log)[-1:])
 
 
-def _numbers(folder: Folder, name: str) -> list[int]:
+def numbers_in(folder: Folder, name: str) -> list[int]:
+    """The batches that have a file in a folder of a checkpoint, in order."""
     return sorted(int(file) for file in folder.names(name) if file.isdecimal())
+
+
+def is_whole(folder: Folder, file: str) -> bool:
+    """Whether a file of Spark's is there, with all that belongs to it."""
+    text = folder.read(file)
+    return text is not None and _damage(text) is None
 
 
 def _damage(text: str) -> str | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.physical.change import Changing, Follows, Marks, edit_of
 from watersmeet.physical.difference import Told, difference
 from watersmeet.physical.identity import canonical_json, digest
 from watersmeet.version import __version__
@@ -20,23 +23,37 @@ OWNER = "watersmeet.json"
 class Owner:
     """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
 
-    ``versions``: with what it was written; ``format``: that of its states.
+    ``versions``: with what it was written; ``format``: that of its states. ``accepted``: what else a shard may have
+    been left by, by its fingerprint: operators of the query as it was before changes that were accepted.
     """
 
     queries: tuple[Told, ...]
     versions: dict[str, str] = field(default_factory=dict[str, str])
     format: int = FORMAT
+    accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
 
     @property
     def shards(self) -> int:
         """Into how many shards the state is split."""
         return int(self.queries[0].identity["shards"])
 
+    def has_more_clocks(self, was: Owner) -> bool:
+        """Whether more of its stages follow the clock than those of another."""
+        clocks = [sum(sum(told.identity["clocks"]) for told in owner.queries) for owner in (was, self)]
+        return clocks[0] < clocks[1]
+
     def to_text(self, spark_version: str) -> str:
         """What is kept."""
         queries = [{"identity": told.identity, "words": told.words} for told in self.queries]
         versions = {"watersmeet": __version__, "spark": spark_version}
-        record = {"format": FORMAT, **versions, "digest": digest(queries), "queries": queries}
+        record: dict[str, Any] = {
+            "format": FORMAT,
+            **versions,
+            "digest": _signed(queries, self.accepted),
+            "queries": queries,
+        }
+        if self.accepted:
+            record["accepted"] = dict(self.accepted)
         return json.dumps(record, indent=2) + "\n"
 
     @staticmethod
@@ -50,22 +67,46 @@ class Owner:
             raise refuse(
                 "CHECKPOINT_OF_A_NEWER_VERSION", checkpoint=checkpoint, version=version, format=found, known=FORMAT
             )
-        queries = record.get("queries")
-        if found not in READ or not queries or record.get("digest") != digest(queries):
+        queries, accepted = record.get("queries"), record.get("accepted", {})
+        if found not in READ or not queries or record.get("digest") != _signed(queries, accepted):
             raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
-        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions, found)
+        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions, found, accepted)
 
-    def check(self, now: Owner, checkpoint: str, anew: str) -> None:
-        """Refuse to let other queries continue the checkpoint, with the first thing in which they differ."""
+    def check(
+        self,
+        now: Owner,
+        checkpoint: str,
+        anew: str,
+        changing: Mapping[str, Changing] | None = None,
+        marks: Sequence[Sequence[Marks]] | None = None,
+    ) -> tuple[Follows, ...]:
+        """Refuse to let other queries continue the checkpoint; gives what follows from what has changed of these.
+
+        ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage.
+        """
         if len(self.queries) != len(now.queries):
             told = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
             raise _another(checkpoint, told, f"undo the change, or {anew}")
-        for was, is_ in zip(self.queries, now.queries, strict=True):
-            found = difference(was, is_)
-            if found is not None:
+        follows: list[Follows] = []
+        for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
+            found = edit_of(was, is_, changing or {}, None if marks is None else marks[number])
+            if found.kind == "refused" or (found.kind == "continued" and changing is None):
                 hint = _same_shards(was, is_) or f"undo the change, or {anew}"
-                raise _another(checkpoint, found, hint)
+                raise _another(checkpoint, found.difference or str(difference(was, is_)), hint)
+            follows += found.follows
+        return tuple(follows)
+
+
+def moved_owner(text: str, move: Callable[[str], str]) -> str:
+    """A record that was kept, with other places in it, for which ``move`` is asked."""
+    record: dict[str, Any] = json.loads(move(text))
+    return json.dumps({**record, "digest": _signed(record["queries"], record.get("accepted", {}))}, indent=2) + "\n"
+
+
+def _signed(queries: Any, accepted: Mapping[str, Any]) -> str:
+    """What tells a record from one that was changed by hand."""
+    return digest([queries, accepted]) if accepted else digest(queries)
 
 
 def _same_shards(was: Told, now: Told) -> str | None:

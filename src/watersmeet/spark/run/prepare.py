@@ -22,6 +22,7 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import scan_plans
+from watersmeet.physical.change import Follows
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.relation import AnalyzedQuery
@@ -32,6 +33,7 @@ from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unwritten
+from watersmeet.spark.run.changes import Accepting, continued
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.sinks.table_sinks import Target, target_of
@@ -41,6 +43,7 @@ from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
 
+HOW = "run it with `--accept`, or undo the change."
 MARKS_SCHEMA = "column STRING, value BIGINT"
 
 
@@ -50,7 +53,8 @@ class Prepared:
 
     ``others``: the targets of what columns of the result show beside its rows. ``tables``: those that are to be caught
     up before stream rows ask them. ``static``: the tables of which a copy is kept. ``malformed``: the frames of rows
-    that could not be read, if they are kept.
+    that could not be read, if they are kept. ``follows``: what follows from changes since its checkpoint was written,
+    and ``owner`` whose that is once they are accepted; None: whose it is now.
     """
 
     name: str
@@ -62,6 +66,8 @@ class Prepared:
     tables: tuple[Source, ...] = ()
     static: tuple[Static, ...] = ()
     malformed: tuple[DataFrame, ...] = ()
+    follows: tuple[Follows, ...] = ()
+    owner: Owner | None = None
 
     @property
     def result(self) -> DataFrame:
@@ -107,11 +113,12 @@ def prepare(
     storage: Path,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     by_spark: Collection[str] = (),
+    accepting: Accepting = "refuse",
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
-    may read itself.
+    may read itself. ``accepting``: what becomes of queries that have changed, but can go on.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -125,7 +132,7 @@ def prepare(
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
             with _collecting(refusals):
                 name = asked.into or f"query{number}"
-                found.append(_prepared(script, asked, query, name, spark, storage, inputs))
+                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting))
     if refusals:
         raise WatersmeetError(refusals)
     return found
@@ -148,6 +155,7 @@ def _prepared(
     spark: SparkSession,
     storage: Path,
     inputs: Inputs,
+    accepting: Accepting,
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
@@ -166,8 +174,14 @@ def _prepared(
     compiler = replace(compiler, marks=_as_called(moved, scan_names(planned.plan)))
     tables = tables_first(planned.plan)
     built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
+    follows: tuple[Follows, ...] = ()
+    owner = None
     if recorded is not None:
-        recorded.check(Owner((built.told,)), str(checkpoint), anew)
+        now = Owner((built.told,))
+        owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW)
+        if keeps_malformed and owner.has_more_clocks(recorded):
+            recorded.check(now, str(checkpoint), anew)
+        owner = None if owner is recorded else owner
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
@@ -179,7 +193,7 @@ def _prepared(
         one.format.check_target(one, script.place(one.sink.span), spark)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
-    return Prepared(name, built, target, place, marks, others, tables, static, unread)
+    return Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner)
 
 
 def _with_static_tables(

@@ -23,10 +23,12 @@ from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.references import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
+from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.damage import state_damage
-from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
 from watersmeet.spark.run.starts import before_start
 from watersmeet.spark.run.watching import Listeners, OnFailure, Ways, watch
@@ -48,6 +50,7 @@ def run_script(
     trigger: Trigger,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    accepting: Accepting = "refuse",
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_start: Callable[[str], None] = lambda query: None,
     on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
@@ -60,7 +63,8 @@ def run_script(
 
     ``analyzed``: the queries as they may run, where that is known already. ``storage`` holds a checkpoint per query: a
     later run of the same script continues there. ``then`` says what is done when one fails; that it did is raised when
-    the others have ended. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are stopped
+    the others have ended. ``accepting``: what becomes of queries that have changed since their checkpoint was written,
+    and can go on with it. ``is_interrupted`` is asked between calls to Spark; if it says so, the queries are stopped
     and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure`` that of
     one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
     a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
@@ -73,7 +77,8 @@ def run_script(
         _set(script, spark)
         listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
-            _run_through(partial(prepare, script, spark, storage, analyzed), trigger, then, listeners, failed)
+            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting)
+            _run_through(preparing, trigger, then, listeners, failed)
         except KeyboardInterrupt:
             # Whoever asks how the run went is to know what failed before.
             if not failed:
@@ -104,6 +109,8 @@ def _run_through(
         prepared = [query for query in preparing(by_spark) if query.name not in failed]
         for query in prepared:
             _make_ready(query)
+            for one in query.follows:
+                listeners.on_news(f"{query.name}: {one.change}: {one.consequence}.")
         try:
             return _run(prepared, trigger, then, listeners, failed)
         except _OnlySparkReadsError as error:
@@ -142,6 +149,10 @@ def _run(
 
 
 def _make_ready(prepared: Prepared) -> None:
+    if prepared.owner is not None:
+        # Before anything runs: shards become those of the changed query one by one.
+        spark = prepared.result.sparkSession
+        folder_of(spark, str(prepared.checkpoint)).write(OWNER, prepared.owner.to_text(spark.version))
     for table in prepared.static:
         table.keep()
     if not prepared.checkpoint.exists():

@@ -7,7 +7,8 @@ again in whatever frame they end up, and with them what they are: their identiti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,17 @@ from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.private.files import Folder, folder_of
+from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
+from watersmeet.spark.run.changes import Accepting, continued
+from watersmeet.spark.run.clock import add_clock, check_room
 from watersmeet.spark.run.damage import PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.sources.missing import check_inputs
 
+ACCEPT = "watersmeet.accept"
+"""The option of a writer that takes what follows from a change of its query."""
+HOW = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or undo the change.'
 ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
@@ -65,8 +72,22 @@ def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) ->
     return None if text is None else Owner.from_text(text, str(checkpoint), anew)
 
 
-def _before_start(spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources) -> Started:
-    started = before_start(spark, checkpoint, Owner(tuple(_built[token] for token in tokens if token in _built)))
+def _before_start(
+    spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources, options: Mapping[str, str]
+) -> Started:
+    now = Owner(tuple(_built[token] for token in tokens if token in _built))
+    accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
+    was = read_owner(spark, checkpoint)
+    if was is not None:
+        folder = folder_of(spark, checkpoint)
+        taken, _ = continued(spark, checkpoint, was, now, accepting, ANEW, HOW)
+        if taken.has_more_clocks(was):
+            check_room(folder, checkpoint, sources, ANEW)
+        if taken is not was:
+            folder.write(OWNER, taken.to_text(spark.version))
+        if taken.accepted:
+            add_clock(folder, sources)
+    started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
     return started
 
@@ -79,6 +100,8 @@ def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, checkpoint, ANEW)
+        now = replace(now, accepted=was.accepted)
+    tell_workers(spark, now.accepted)
     is_new = not folder.has_files(PLANNED) if was is None else was.format < now.format
     return (lambda query: _record(query, now, folder, spark.version)) if is_new else _nothing
 

@@ -1,0 +1,288 @@
+"""``state``: looks into the states of stopped or running queries. Every command of the group, with its help."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from watersmeet.cli.failure import REFUSED, Format, reported
+from watersmeet.cli.state_shown import collected, print_rows, shown_of, told_of
+from watersmeet.errors import did_you_mean, refuse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from watersmeet.spark.state.look import State
+
+app = typer.Typer(
+    help="Look into what queries keep, and move it. Works on stopped queries, and on copies of running ones.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+class As(StrEnum):
+    """The format of files."""
+
+    parquet = "parquet"
+    json = "json"
+    csv = "csv"
+
+
+StatePath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A project, its storage folder, or a checkpoint of a query.")
+]
+QueryOption = Annotated[str | None, typer.Option("--query", help="One query of several, by its sink.", metavar="NAME")]
+OperatorOption = Annotated[
+    int | None, typer.Option("--operator", help="One operator of several, by the number of `show`.", metavar="N")
+]
+MasterOption = Annotated[
+    str | None, typer.Option("--master", help="Spark's master, for example local[2].", metavar="URL")
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    shards: Annotated[bool, typer.Option("--shards", help="A line for every shard.")] = False,
+    master: MasterOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Show what every query keeps: of each operator and side the rows, bytes, times and watermarks, and what is next.
+
+    \b
+    Example:
+      watersmeet state show shop
+      watersmeet state show shop --query joined --shards
+      watersmeet state show shop/storage/checkpoints/joined --format json
+    """
+    with reported(context, format), _states(path, query, master) as states:
+        told = [told_of(name, state) for name, state in states]
+        if format is Format.json:
+            typer.echo(json.dumps(told, indent=2))
+        else:
+            typer.echo("\n\n".join(shown_of(one, by_shard=shards) for one in told))
+
+
+@app.command()
+def read(
+    context: typer.Context,
+    path: StatePath = Path(),
+    side: Annotated[
+        str | None, typer.Option("--side", help="Whose rows: an alias of the query, or what `show` names.")
+    ] = None,
+    where: Annotated[str | None, typer.Option("--where", help="A condition in SQL over the columns.")] = None,
+    query: QueryOption = None,
+    operator: OperatorOption = None,
+    limit: Annotated[int, typer.Option("--limit", help="How many rows are shown.", min=1)] = 20,
+    files: Annotated[As | None, typer.Option("--as", help="Write all rows to files of this format instead.")] = None,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="The new folder for the files; state-QUERY-SIDE.", metavar="DIR")
+    ] = None,
+    master: MasterOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Read the rows that are alive: typed, with whether they have matched, and until when they live.
+
+    A row leaves when the watermark in _until_of passes _until.
+
+    \b
+    Example:
+      watersmeet state read shop --side o --where "order_id = 17"
+      watersmeet state read shop --side o --as parquet --into kept-orders
+    """
+    with reported(context, format):
+        if into is not None and files is None:
+            raise typer.BadParameter("--into is for --as")
+        with _states(path, query, master) as states:
+            name, state = _one(states)
+            rows = _where(state.rows(side, operator), where)
+            if files is None:
+                with state.checkpoint.reading():
+                    print_rows(rows, limit, format)
+                return
+            folder = into or Path(f"state-{name}-{side or 'rows'}")
+            if folder.exists():
+                raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is there already", hint="name another with --into.")
+            with state.checkpoint.reading():
+                rows.write.format(files.value).option("header", "true").save(str(folder.absolute()))
+            typer.echo(f"{folder}: the rows after batch {state.batch}.")
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    master: MasterOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Check that every run can be read, that counts and times agree, and that nothing is past its limit.
+
+    Exits with 0 if all is well, and with 1 if something is not.
+
+    \b
+    Example:
+      watersmeet state check shop
+    """
+    with reported(context, format), _states(path, query, master) as states:
+        found = [(name, state, collected(state, state.problems)) for name, state in states]
+        if format is Format.json:
+            told = [{"query": name, "batch": state.batch, "problems": rows} for name, state, rows in found]
+            typer.echo(json.dumps(told, indent=2))
+        else:
+            for name, state, rows in found:
+                for row in rows:
+                    typer.echo(f"{name}: {row['join']}, shard {row['shard']}: {row['problem']}")
+                kept = collected(state, state.summary)
+                counts = (
+                    f"{sum(row['rows'] or 0 for row in kept):,} rows in {sum(row['runs'] or 0 for row in kept)} runs"
+                )
+                said = f"{len(rows)} problems" if rows else "all is well"
+                typer.echo(f"{name}: after batch {state.batch}, {state.shards} shards, {counts}: {said}.")
+    if any(rows for _, _, rows in found):
+        raise typer.Exit(REFUSED)
+
+
+@app.command("export")
+def export_(
+    context: typer.Context,
+    path: StatePath = Path(),
+    query: QueryOption = None,
+    to: Annotated[Path | None, typer.Option("--to", help="The new file; QUERY.state.tar.gz.", metavar="FILE")] = None,
+) -> None:
+    """Write the state of a stopped query, and how far it is, to one file. Needs no Spark.
+
+    \b
+    Example:
+      watersmeet state export shop --query joined --to joined.state.tar.gz
+      watersmeet state import joined.state.tar.gz elsewhere/shop
+    """
+    with reported(context):
+        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.state.moving import export_checkpoint
+
+        found = _named(checkpoints_at(path), query)
+        if len(found) > 1:
+            names = ", ".join(one.name for one in found)
+            raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
+        archive = to or Path(f"{found[0].name}.state.tar.gz")
+        if archive.exists():
+            raise refuse("FOLDER_NOT_EMPTY", path=archive, what="is there already", hint="name another file with --to.")
+        with using(found[0].parent.parent, "alone"):
+            manifest = export_checkpoint(found[0], _root(path), archive)
+        typer.echo(f"{archive}: {manifest.query}, {len(manifest.files)} files.")
+
+
+@app.command("import")
+def import_(
+    context: typer.Context,
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")],
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.")] = Path(),
+) -> None:
+    """Put an exported state into a project that has none of that query: the next run goes on. Needs no Spark.
+
+    Every file is compared with what was exported. Paths inside of the project's folder become those of the new one.
+
+    \b
+    Example:
+      watersmeet state import joined.state.tar.gz elsewhere/shop
+      watersmeet run elsewhere/shop
+    """
+    with reported(context):
+        from watersmeet.spark.run.in_use import using
+        from watersmeet.spark.state.moving import import_checkpoint
+
+        if not archive.is_file():
+            raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
+        storage = storage_at(path)
+        with using(storage, "alone"):
+            manifest = import_checkpoint(archive, storage, _root(path))
+        typer.echo(f"{storage}: {manifest.query} goes on with the next run.")
+
+
+@contextmanager
+def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
+    """The states at a path, by query."""
+    found = _named(checkpoints_at(path), query)
+    from watersmeet.spark.private.jvm import quiet
+    from watersmeet.spark.session import session
+    from watersmeet.spark.state.look import state
+
+    quiet()
+    with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
+        spark = session(master, log=Path(folder) / "spark.log")
+        yield [(one.name, state(str(one), spark)) for one in found]
+
+
+def checkpoints_at(path: Path) -> list[Path]:
+    """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
+    if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
+        return [path.absolute()]
+    storage = storage_at(path)
+    found = sorted(one for one in (storage / "checkpoints").glob("[!.]*") if (one / "watersmeet.json").is_file())
+    if not found:
+        raise refuse("NO_CHECKPOINT", path=storage, reason="no query has run there")
+    return [one.absolute() for one in found]
+
+
+def storage_at(path: Path) -> Path:
+    """The storage folder at a path: itself, or that of a project."""
+    if (path / "checkpoints").is_dir():
+        return path
+    from watersmeet.cli.run import storage_folder
+    from watersmeet.project import open_project
+
+    return storage_folder(open_project(path))
+
+
+def _root(path: Path) -> Path:
+    """The folder with which the paths of a project begin; without a project, that of its storage."""
+    if (path / "checkpoints").is_dir():
+        return path.absolute().parent
+    if (path / "watersmeet.json").is_file():
+        return path.absolute().parents[2]
+    from watersmeet.project import open_project
+
+    return open_project(path).root
+
+
+def _named(found: list[Path], query: str | None) -> list[Path]:
+    if query is None:
+        return found
+    named = [one for one in found if one.name.lower() == query.lower()]
+    if not named:
+        raise refuse("UNKNOWN_SINK", sink=query, suggestion=did_you_mean(query, [one.name for one in found]))
+    return named
+
+
+def _one(states: Sequence[tuple[str, State]]) -> tuple[str, State]:
+    if len(states) > 1:
+        names = ", ".join(name for name, _ in states)
+        raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
+    return states[0]
+
+
+def _where(rows: DataFrame, where: str | None) -> DataFrame:
+    if where is None:
+        return rows
+    from pyspark.errors import PySparkException
+
+    from watersmeet.spark.private.told import unlogged
+    from watersmeet.spark.refusals import first_line
+
+    try:
+        with unlogged():
+            return rows.where(where)
+    except PySparkException as error:
+        raise typer.BadParameter(f"--where {where}: {first_line(error)}") from None

@@ -1,0 +1,122 @@
+"""How states are shown: as data, as tables of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from watersmeet.cli.failure import Format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from watersmeet.spark.state.look import State
+
+
+def collected(state: State, frame: DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame over a state, as data; what Spark cannot read is refused."""
+    with state.checkpoint.reading():
+        return [row.asDict() for row in frame.collect()]
+
+
+def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
+    """Print the first rows of a state."""
+    if format is Format.json:
+        for text in rows.limit(limit).toJSON().collect():
+            typer.echo(text)
+        return
+    found: list[tuple[object, ...]] = [tuple(row) for row in rows.limit(limit + 1).collect()]
+    typer.echo(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
+    if len(found) > limit:
+        typer.echo("... and more: --limit shows more of them, --as writes all.")
+    elif not found:
+        typer.echo("No row is alive that fits.")
+
+
+def told_of(name: str, state: State) -> dict[str, Any]:
+    """What `show` says of a query, as data."""
+    rows = collected(state, state.summary)
+    ends = {(one.operator.number, one.spine): one.ends for one in state.kept}
+    operators: list[dict[str, Any]] = []
+    for operator in state.checkpoint.operators:
+        own = [row for row in rows if row["operator"] == operator.number]
+        spines = sorted({(row["side"], row["kept"]) for row in own if row["kept"]}, key=lambda pair: pair[1])
+        operators.append(
+            {
+                "operator": operator.number,
+                "join": operator.name,
+                "watermarks": dict(own[0]["watermarks"]) if own else {},
+                "kept": [
+                    {
+                        "side": side,
+                        "kept": spine,
+                        "lives": ends[operator.number, spine],
+                        "shards": [_shard(row) for row in own if row["kept"] == spine],
+                    }
+                    for side, spine in spines
+                ],
+            }
+        )
+    versions = state.checkpoint.owner.versions
+    return {"query": name, "batch": state.batch, "shards": state.shards, **versions, "operators": operators}
+
+
+def _shard(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("shard", "rows", "stored", "bytes", "runs", "earliest", "latest", "next", "next_of")
+    return {name: row[name] for name in names}
+
+
+def shown_of(told: dict[str, Any], *, by_shard: bool) -> str:
+    """What `show` says of a query, for people."""
+    head = f"{told['query']}: after batch {told['batch']}, {told['shards']} shards"
+    lines = [f"{head}, begun by Watersmeet {told['watersmeet']} on Spark {told['spark']}"]
+    for operator in told["operators"]:
+        marks = ", ".join(f"{name} {mark}" for name, mark in sorted(operator["watermarks"].items())) or "none yet"
+        lines += [f"{operator['operator']}: {operator['join']}", f"   watermarks: {marks}"]
+        table = [
+            ["side", "kept", *(["shard"] if by_shard else []), "rows", "bytes", "runs", "earliest", "latest", "next"]
+        ]
+        for kept in operator["kept"]:
+            parts = (
+                [[one] for one in sorted(kept["shards"], key=lambda one: one["shard"])]
+                if by_shard
+                else [kept["shards"]]
+            )
+            table += [_line(kept, shards, by_shard=by_shard) for shards in parts]
+        lines += [f"   {line}" for line in _table(table).splitlines()] if len(table) > 1 else ["   keeps nothing now"]
+        lines += [f"   {kept['kept']}: a row is kept {kept['lives']}" for kept in operator["kept"]]
+    return "\n".join(lines)
+
+
+def _line(kept: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool) -> list[str]:
+    sums = [f"{sum(one[name] for one in shards):,}" for name in ("rows", "bytes", "runs")]
+    nexts = [(one["next"], one["next_of"]) for one in shards if one["next"] is not None]
+    first = min(nexts, key=lambda pair: _sortable(pair[0])) if nexts else None
+    return [
+        kept["side"],
+        kept["kept"],
+        *([str(shards[0]["shard"])] if by_shard else []),
+        *sums,
+        min((one["earliest"] for one in shards if one["earliest"]), key=_sortable, default=""),
+        max((one["latest"] for one in shards if one["latest"]), key=_sortable, default=""),
+        "" if first is None else f"when {first[1]} passes {first[0]}",
+    ]
+
+
+def _sortable(text: str) -> tuple[int, str]:
+    """Numbers by their size, times by theirs."""
+    return (int(text), "") if text.lstrip("-").isdecimal() else (0, text)
+
+
+def _table(rows: Iterable[Sequence[str]]) -> str:
+    listed = list(rows)
+    widths = [max(len(row[place]) for row in listed) for place in range(len(listed[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed
+    )
+
+
+def _cell(value: object) -> str:
+    return "NULL" if value is None else str(value)

@@ -1,0 +1,33 @@
+"""What a state of a grouping holds: a row per group with what is folded, and where they must be seen again its rows."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pyarrow as pa
+
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.state.kept import REPLACED, Keeping, Kept, Until
+from watersmeet.joins.state.layout import as_int64
+
+END = "#end"
+
+
+def spine(identity: Identity, name: str) -> Kept:
+    """The groups, or the rows of groups."""
+    (port,) = identity["ports"]
+    keys = tuple(port.get("keys", ()))
+    times = port.get("times", ())
+    if not times:
+        ends = "for ever" if not identity["changes"] else "until its last row is gone"
+        return Kept(0, ends if name == "groups" else REPLACED, "newest" if name == "groups" else "weights", keys=keys)
+    ends, rule = "until the watermark has reached the end of its window", "newest" if name == "groups" else "weights"
+    return Kept(0, ends, rule, partial(_until, times[0]), keys)
+
+
+def _until(time: str, rows: pa.RecordBatch) -> Until:
+    # A window ends when the mark reaches its end, not when it passes it.
+    return {time: as_int64(rows.column(END)) - 1} if END in rows.schema.names else {}
+
+
+KEPT = Keeping(("group",), spine)

@@ -1,0 +1,124 @@
+"""What follows from an edit of a query for its state: nothing, something that is told, or that it is another query.
+
+What of an operator may change is for its family to say (`Changing`); what may change of any is here: lags, since marks
+never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from watersmeet.physical.difference import Change, Told, changes_of, first_told
+
+Class = Literal["free", "continued", "refused"]
+"""``free``: the state means the same. ``continued``: it goes on, and something follows, which must be accepted.
+``refused``: it would be read wrongly."""
+
+IDLE = "a side that is silent for so long holds nothing back from then on: rows of it that come later may be late"
+
+Marks = Mapping[str, int]
+"""The marks that an operator has received, by canonical name."""
+
+
+@dataclass(frozen=True)
+class Follows:
+    """One thing that changed, and what follows from it; sentences without their full stops."""
+
+    change: str
+    consequence: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An edit of a query, by its class; ``follows`` of one that is continued, ``difference`` of one that is refused."""
+
+    kind: Class
+    follows: tuple[Follows, ...] = ()
+    difference: str = ""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage before and after an edit, and the marks that it has received; None: nobody has looked."""
+
+    number: int
+    was: Told
+    now: Told
+    marks: Marks | None
+
+    @property
+    def operators(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What the state of the operator meant, and what it would mean."""
+        before, after = (told.identity["stages"][self.number]["operator"] for told in (self.was, self.now))
+        return before, after
+
+
+Changing = Callable[[Stage, Sequence[Change]], Sequence[Follows] | None]
+"""What follows from changes of an operator, whose paths begin inside it; None: its state cannot become the new one."""
+
+
+def edit_of(was: Told, now: Told, families: Mapping[str, Changing], marks: Sequence[Marks] | None = None) -> Edit:
+    """The class of an edit; ``families`` by their names in identities, ``marks`` by stage, if somebody has looked."""
+    changes = changes_of(was, now)
+    follows: list[Follows] = []
+    refused: list[Change] = []
+    inside: dict[int, list[Change]] = {}
+    dropped: list[Change] = []
+    for change in changes:
+        match change.path:
+            case ("stages", int() as stage, "operator", *inner):
+                inside.setdefault(stage, []).append(Change(tuple(inner), change.was, change.now))
+            case ("stages", int() as stage, "ports", int(), "lags", str() as column) if None not in (
+                change.was, change.now,
+            ):  # fmt: skip
+                told = Stage(stage, was, now, None if marks is None else marks[stage])
+                follows.append(_lag(told, column, change.was, change.now, first_told([change], was, now)))
+            case ("clocks",) if _is_clock_of_the_last(change.was, change.now):
+                follows.append(Follows(first_told([change], was, now), IDLE))
+            case ("sources", int(), "columns", str()) if change.now is None:
+                dropped.append(change)
+            case _:
+                refused.append(change)
+    for number, own in inside.items():
+        stage = Stage(number, was, now, None if marks is None else marks[number])
+        found = _inside(stage, own, families)
+        if found is None:
+            refused += [Change(("stages", number, "operator", *one.path), one.was, one.now) for one in own]
+        else:
+            follows += found
+    if dropped and not inside:
+        refused += dropped
+    if refused:
+        return Edit("refused", difference=first_told(refused, was, now))
+    return Edit("continued", tuple(dict.fromkeys(follows))) if changes else Edit("free")
+
+
+def _is_clock_of_the_last(was: Sequence[bool], now: Sequence[bool]) -> bool:
+    """Whether the last stage follows the clock now, and nothing else has changed.
+
+    The clock is a source of Spark's, and sources are told apart by their place: one more fits in behind all others.
+    """
+    return len(was) == len(now) and [*was[:-1], True] == [*now] and not was[-1]
+
+
+def _inside(stage: Stage, changes: Sequence[Change], families: Mapping[str, Changing]) -> Sequence[Follows] | None:
+    before, after = stage.operators
+    changing = families.get(after["family"]) if before["family"] == after["family"] else None
+    return None if changing is None else changing(stage, changes)
+
+
+def _lag(stage: Stage, column: str, was: int, now: int, change: str) -> Follows:
+    name = stage.now.name(column)
+    mark = None if stage.marks is None else stage.marks.get(column)
+    if now < was:
+        sooner = stage.now.amount(was - now, column)
+        return Follows(change, f"the watermark of {name} goes on by {sooner} at once: rows may be late that were not")
+    if stage.marks is not None and mark is None:
+        return Follows(change, f"nothing, for no watermark of {name} has come yet")
+    stands = "where it is" if mark is None else f"at {stage.now.moment(mark, column)}"
+    later = "that lag after it" if mark is None else stage.now.moment(mark + now, column)
+    return Follows(
+        change, f"the watermark of {name} stays {stands} until a row later than {later} has come; what is older is late"
+    )

@@ -1,0 +1,64 @@
+"""Queries that have changed since their checkpoint was written: what follows, and whether somebody accepts it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import refuse
+from watersmeet.families import changing
+from watersmeet.joins.core.identity import Identity
+from watersmeet.physical.change import Follows, Marks
+from watersmeet.spark.private.told import tell_workers
+from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.state.checkpoint import Checkpoint
+from watersmeet.spark.state.look import State
+
+Accepting = Literal["refuse", "accept"]
+"""What becomes of a query that can go on with its state, if something follows from that."""
+
+
+def continued(
+    spark: SparkSession, checkpoint: str, was: Owner, now: Owner, accepting: Accepting, anew: str, how: str
+) -> tuple[Owner, tuple[Follows, ...]]:
+    """Whose the checkpoint is once these queries go on with it, and what follows; ``was``, if they are the same.
+
+    Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done.
+    """
+    if not was.check(now, checkpoint, anew, changing()):
+        return was, ()
+    state = State(Checkpoint.open(spark, checkpoint))
+    follows = was.check(now, checkpoint, anew, changing(), _marks(state))
+    if accepting == "refuse" or not tell_workers(spark, {}):
+        told = "; ".join(dict.fromkeys(one.consequence for one in follows))
+        changed = "; ".join(dict.fromkeys(one.change for one in follows))
+        hint = how if accepting == "refuse" else f"through Spark Connect it cannot be accepted: undo it, or {anew}"
+        raise refuse(
+            "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=told, difference=changed, hint=hint
+        )
+    left = _fingerprints(state)
+    return replace(was, queries=now.queries, accepted={**left, **was.accepted}), follows
+
+
+def _marks(state: State) -> list[list[Marks]]:
+    """The marks that each stage of each query has received: the latest of its shards."""
+    queries = state.checkpoint.owner.queries
+    found = [[dict[str, int]() for _ in told.identity["stages"]] for told in queries]
+    for operator in state.checkpoint.operators:
+        latest = found[queries.index(operator.told)][operator.place]
+        for directory in state.directories[operator.number]:
+            for name, mark in directory.received.items():
+                latest[name] = max(mark, latest.get(name, mark))
+    return [list[Marks](stages) for stages in found]
+
+
+def _fingerprints(state: State) -> dict[str, Identity]:
+    """By what the shards of all operators were left, and what that was."""
+    found: dict[str, Identity] = {}
+    for operator in state.checkpoint.operators:
+        with state.checkpoint.reading():
+            rows = state.checkpoint.values(operator).where("name = 'fingerprint'").select("value").distinct().collect()
+        found |= {bytes(row.value).decode(): operator.identity for row in rows}
+    return found

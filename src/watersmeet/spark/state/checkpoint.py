@@ -1,0 +1,160 @@
+"""A checkpoint as it was when its last batch was committed, whether or not its query runs.
+
+A copy of a running query's checkpoint may have the plan of a batch that nobody committed, and files that are torn: the
+newest batch whose commit and plan are whole counts, and Spark's reader of states is asked for that one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.families import keeping_of
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.state.kept import Keeping
+from watersmeet.physical.difference import Told
+from watersmeet.spark.private.files import Folder, folder_of
+from watersmeet.spark.private.told import operator_name, unlogged
+from watersmeet.spark.refusals import first_line
+from watersmeet.spark.run.damage import DONE, PLANNED, damaged, is_whole, numbers_in
+from watersmeet.spark.run.owner import OWNER, Owner
+
+ANEW = "copy the checkpoint once more: what was copied while its query ran may be torn."
+OURS = "transformWithState"
+"""How Spark calls the operators that ours run in."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator of a query: its number among those of the query, Spark's for it, and what it is."""
+
+    number: int
+    spark_number: int
+    place: int
+    told: Told
+
+    @property
+    def stage(self) -> Identity:
+        """Its stage of the query."""
+        return self.told.identity["stages"][self.place]
+
+    @property
+    def identity(self) -> Identity:
+        """What its state means."""
+        return self.stage["operator"]
+
+    @cached_property
+    def keeping(self) -> Keeping:
+        """What its family keeps."""
+        return keeping_of(self.identity["family"])
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        sides = " and ".join(dict.fromkeys(self.side(port) for port in range(len(self.stage["ports"]))))
+        return f"{self.identity['family']} of {sides}"
+
+    def side(self, port: int) -> str:
+        """What a side is called in the query: its alias, or those of all that is joined there."""
+        return self.told.side(self.place, port)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that can be read: whose it is, and its last committed batch."""
+
+    spark: SparkSession
+    path: str
+    owner: Owner
+    batch: int
+    folder: Folder = field(repr=False)
+
+    @staticmethod
+    def open(spark: SparkSession, path: str) -> Checkpoint:
+        """The checkpoint at a path, or the refusal of what is none of ours."""
+        folder = folder_of(spark, path)
+        text = folder.read(OWNER)
+        if text is None:
+            raise refuse("NO_CHECKPOINT", path=path, reason=f"there is no {OWNER} in it")
+        owner = Owner.from_text(text, path, ANEW)
+        batch = last_committed(folder)
+        if batch is None:
+            raise refuse("NO_CHECKPOINT", path=path, reason="no batch has been committed yet")
+        return Checkpoint(spark, path, owner, batch, folder)
+
+    @cached_property
+    def operators(self) -> tuple[Operator, ...]:
+        """The operators of ours, in the order in which rows go through them."""
+        # Spark has a reader of this, too, which fails where the newest commit is torn.
+        numbers = sorted(int(name) for name in self.folder.names("state") if name.isdecimal())
+        found = [number for number in numbers if self._is_ours(number)]
+        # Spark numbers operators from the result on, and of one operator the inputs from left to right.
+        stages = [(told, place) for told in self.owner.queries for place in _from_the_result(told)]
+        if len(found) != len(stages):
+            reason = f"has {len(found)} operators, and its query {len(stages)}"
+            raise damaged(self.path, f"{self.path}/state", reason, ANEW)
+        ours = [(told, place, number) for (told, place), number in zip(stages, found, strict=True)]
+        ours.sort(key=lambda one: (-self.owner.queries.index(one[0]), one[1]))
+        return tuple(Operator(n, number, place, told) for n, (told, place, number) in enumerate(ours))
+
+    def values(self, operator: Operator) -> DataFrame:
+        """What is stored of an operator: a row per shard and name."""
+        options = {"stateVarName": "state", "operatorId": str(operator.spark_number), "batchId": str(self.batch)}
+        with self.reading():
+            frame = self.spark.read.format("statestore").options(**options).load(self.path)
+        return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
+
+    def reading(self) -> _Reading:
+        """Around whatever reads the state: what Spark cannot read is refused with the place."""
+        return _Reading(self.path)
+
+    def _is_ours(self, number: int) -> bool:
+        """Whether an operator of Spark's is one that ours run in; what users do to a result may keep rows as well."""
+        log = f"state/{number}/_metadata/v2"
+        texts = (self.folder.read(f"{log}/{name}") or "" for name in self.folder.names(log))
+        return any(operator_name(text).startswith(OURS) for text in texts)
+
+
+class _Reading:
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.silence = unlogged()
+
+    def __enter__(self) -> None:
+        self.silence.__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.silence.__exit__(None, None, None)
+        if isinstance(error, Exception) and not isinstance(error, WatersmeetError):
+            raise unread(self.path, error) from error
+
+
+def unread(path: str, error: Exception) -> WatersmeetError:
+    """The refusal of a state that Spark cannot read."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip().startswith("Caused by: ")]
+    reason = lines[-1].removeprefix("Caused by: ") if lines else first_line(error)
+    return damaged(path, f"{path}/state", f"could not be read: {reason[:300]}", ANEW)
+
+
+def last_committed(folder: Folder) -> int | None:
+    """The newest batch of which both the plan and the commit are whole; None: there is none."""
+    planned = set(numbers_in(folder, PLANNED))
+    for batch in reversed(numbers_in(folder, DONE)):
+        if batch in planned and is_whole(folder, f"{PLANNED}/{batch}") and is_whole(folder, f"{DONE}/{batch}"):
+            return batch
+    return None
+
+
+def _from_the_result(told: Told) -> list[int]:
+    """The places of stages among those of a query, the last first, each before what it reads."""
+    stages = told.identity["stages"]
+
+    def below(place: int) -> list[int]:
+        reads = [read for port in stages[place]["ports"] for read in port["reads"]]
+        inner = [int(read.removeprefix("stage ")) for read in reads if read.startswith("stage ")]
+        return [place, *(one for place in inner for one in below(place))]
+
+    return below(len(stages) - 1)

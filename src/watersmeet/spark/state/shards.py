@@ -1,0 +1,174 @@
+"""What workers do when somebody looks into a state: each takes the stored values of one shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.state.format import UnknownFormatError
+from watersmeet.joins.state.kept import Keeping
+from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.look import Look, Rows, format_of
+from watersmeet.observe.progress import mark_in_words
+from watersmeet.physical.difference import Told
+
+SUMMARY = (
+    "shard INT, spine STRING, port INT, rows BIGINT, stored BIGINT, bytes BIGINT, runs INT, earliest STRING, "
+    "latest STRING, next STRING, next_of STRING, watermarks MAP<STRING, STRING>, fingerprint STRING"
+)
+PROBLEMS = "shard INT, problem STRING"
+MATCHED, UNTIL, UNTIL_OF, SHARD = "_matched", "_until", "_until_of", "_shard"
+"""What a row of a state shows besides its own columns."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """What the state of an operator means; ``numbers`` are the columns whose times are numbers."""
+
+    identity: Identity
+    keeping: Keeping
+    numbers: frozenset[str]
+    told: Told
+
+    def called(self, column: str) -> str:
+        """What people call a column, or its mark."""
+        return self.told.name(column)[1:-1]
+
+    def in_words(self, column: str, value: int) -> str:
+        """A time of a column, or its mark, as people read it."""
+        return mark_in_words(value, is_temporal=column.partition("#")[0] not in self.numbers)
+
+    def time(self, port: int) -> str | None:
+        """The time by which rows of a port are ordered."""
+        told = self.identity["ports"][port]
+        return told.get("time") or next(iter(told.get("times", ())), None)
+
+
+def _values(table: pa.Table) -> tuple[int, dict[str, bytes]]:
+    names, values = table.column("name").to_pylist(), table.column("value").to_pylist()
+    return table.column("shard")[0].as_py(), dict(zip(names, values, strict=True))
+
+
+@dataclass(frozen=True)
+class Summarise:
+    """A row for each spine of a shard; one without a spine tells of a shard that keeps nothing."""
+
+    means: Means
+    schema: pa.Schema
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """What there is in a shard."""
+        shard, values = _values(table)
+        look, means = Look(values), self.means
+        marks = look.directory.received
+        shared: dict[str, Any] = {
+            "shard": shard,
+            "watermarks": [(means.called(name), means.in_words(name, mark)) for name, mark in marks.items()],
+            "fingerprint": values.get("fingerprint", b"").decode("utf-8", "replace"),
+        }
+        rows = [{**shared, **self._spine(look, marks, name)} for name in look.directory.runs]
+        return pa.Table.from_pylist(rows or [shared], schema=self.schema)
+
+    def _spine(self, look: Look, marks: Marks, name: str) -> dict[str, Any]:
+        kept = self.means.keeping.spine(self.means.identity, name)
+        runs = look.directory.runs[name]
+        rows, column = look.rows(name, kept), self.means.time(kept.port)
+        told: dict[str, Any] = {
+            "spine": name,
+            "port": kept.port,
+            "rows": 0 if rows is None else len(rows),
+            "stored": sum(block.left for run in runs for block in run),
+            "bytes": look.bytes_of(name),
+            "runs": len(runs),
+        }
+        if rows is None or not len(rows):
+            return told
+        if column is not None and column in rows.table.schema.names and rows.table.column(column).null_count == 0:
+            times = as_int64(rows.table.column(column))
+            told["earliest"] = self.means.in_words(column, int(times.min()))
+            told["latest"] = self.means.in_words(column, int(times.max()))
+        return told | self._next(rows, marks)
+
+    def _next(self, rows: Rows, marks: Marks) -> dict[str, str]:
+        """Which mark ends the next life, and what it must pass for that."""
+        ends = {mark: int(until.min()) for mark, until in rows.until.items()}
+        if not ends:
+            return {}
+        first = min(ends, key=lambda mark: ends[mark] - marks.get(mark, -(2**62)))
+        return {"next": self.means.in_words(first, ends[first]), "next_of": self.means.called(first)}
+
+
+@dataclass(frozen=True)
+class Examine:
+    """A row for each thing that is not as it should be in a shard."""
+
+    means: Means
+    labels: frozenset[int]
+    schema: pa.Schema
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """What is wrong with a shard."""
+        shard, values = _values(table)
+        found = list(self._problems(shard, values))
+        return pa.Table.from_pylist([{"shard": shard, "problem": problem} for problem in found], schema=self.schema)
+
+    def _problems(self, shard: int, values: dict[str, bytes]) -> list[str]:
+        if shard not in self.labels:
+            return ["no row would ever come to this shard"]
+        if "directory" in values and format_of(values) is None:
+            return ["its directory cannot be read"]
+        try:
+            look = Look(values)
+            spines = {name: self.means.keeping.spine(self.means.identity, name) for name in look.directory.runs}
+        except (UnknownFormatError, ValueError, KeyError) as error:
+            return [f"its directory cannot be read ({error})"]
+        missing = [] if "fingerprint" in values else ["nothing says whose it is"]
+        return [*missing, *look.problems(spines)]
+
+
+@dataclass(frozen=True)
+class Show:
+    """The rows of a spine in a shard, in columns of people's names (by canonical ones)."""
+
+    means: Means
+    spine: str
+    names: tuple[tuple[str, str], ...]
+    schema: pa.Schema
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The rows that are there."""
+        shard, values = _values(table)
+        look = Look(values)
+        rows = look.rows(self.spine, self.means.keeping.spine(self.means.identity, self.spine))
+        if rows is None or not len(rows):
+            return self.schema.empty_table()
+        of, until = rows.nearest(look.directory.received)
+        coded = of.dictionary_encode()
+        called = pa.array([self.means.called(mark) for mark in coded.dictionary.to_pylist()], pa.string())
+        of = called.take(coded.indices)
+        held = dict(zip(rows.table.schema.names, rows.table.columns, strict=True))
+        columns = {shown: held[name] for name, shown in self.names if name in held}
+        columns[MATCHED] = rows.matched
+        columns[UNTIL], columns[UNTIL_OF] = until, of
+        columns[SHARD] = pa.array(np.full(len(rows), shard, np.int32))
+        columns["_weight"] = held.get(WEIGHT)
+        arrays = [_as(columns.get(f.name), f.type, len(rows)) for f in self.schema]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def _as(array: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    if array is None:
+        return pa.nulls(rows, kind)
+    if array.type == kind:
+        return array
+    if pa.types.is_timestamp(kind) and pa.types.is_int64(array.type):
+        return array.view(pa.timestamp("us")).view(kind)
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(array.type):
+        return array.view(kind)
+    return array.cast(kind)

@@ -1,0 +1,124 @@
+"""Queries that change while their state goes on: stopped, edited, accepted, continued, and what must come of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.frames import add_file, run_all, streamed
+
+import watersmeet as ws
+from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.queries import read_script
+from watersmeet.spark.run.changes import Accepting
+from watersmeet.spark.run.running import run_script
+
+pytestmark = pytest.mark.spark
+
+TEXT = """
+CREATE STREAM l (id BIGINT, v BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)
+    USING json OPTIONS (path '{folder}/l');
+CREATE STREAM r (id BIGINT, w BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)
+    USING json OPTIONS (path '{folder}/r');
+CREATE SINK longer USING json OPTIONS (path '{folder}/longer');
+CREATE SINK shorter USING json OPTIONS (path '{folder}/shorter');
+INSERT INTO longer SELECT STREAM l.id, l.v, r.w
+FROM l LEFT JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + {longer};
+INSERT INTO shorter SELECT STREAM l.id, {shown} r.w
+FROM l LEFT JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + {shorter};
+"""
+
+
+def put(folder: Path, stream: str, name: int, rows: list[tuple[int, int, int]]) -> None:
+    (folder / stream).mkdir(exist_ok=True)
+    value = "v" if stream == "l" else "w"
+    text = "".join(json.dumps({"id": i, value: x, "t": t}) + "\n" for i, x, t in rows)
+    (folder / stream / f"{name}.json").write_text(text)
+
+
+def written(folder: Path, sink: str) -> list[tuple[object, ...]]:
+    lines = [line for file in sorted((folder / sink).glob("*.json")) for line in file.read_text().splitlines()]
+    return sorted(((row["id"], row.get("w")) for row in map(json.loads, lines)), key=str)
+
+
+def run(spark: SparkSession, folder: Path, accepting: Accepting, news: list[str], **said: object) -> None:
+    text = TEXT.format(folder=folder, **{"longer": 10, "shorter": 10, "shown": "l.v,", **said})
+    script = read_script(text)
+    run_script(
+        script, spark=spark, storage=folder / "storage", trigger="available_now", accepting=accepting,
+        on_news=news.append,
+    )  # fmt: skip
+
+
+def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    news: list[str] = []
+    put(tmp_path, "l", 1, [(1, 10, 1), (2, 20, 15), (3, 30, 18), (4, 40, 19)])
+    put(tmp_path, "r", 1, [(2, 5, 20), (9, 9, 20)])
+    run(spark, tmp_path, "refuse", news)
+    # The mark of r is 20: row 1 has expired and came out alone.
+    assert written(tmp_path, "longer") == written(tmp_path, "shorter") == [(1, None), (2, 5)]
+    changes = {"longer": 40, "shorter": 3, "shown": ""}
+    with pytest.raises(WatersmeetError) as raised:
+        run(spark, tmp_path, "refuse", news, **changes)
+    found = {refusal.condition for refusal in raised.value.refusals}
+    assert (found, len(raised.value.refusals)) == ({"CHECKPOINT_OF_A_CHANGED_QUERY"}, 2)
+    longer, shorter = raised.value.refusals
+    assert "rows of `l` with `l.t` before 10 are gone and do not come back" in longer.message
+    assert (
+        "rows of `l` with `l.t` before 17 come out with the next batch, alone if they have not matched"
+        in shorter.message
+    )
+    assert "--accept" in longer.hint
+    put(tmp_path, "l", 2, [(5, 50, 21)])
+    put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
+    run(spark, tmp_path, "accept", news, **changes)
+    assert len(news) == 3
+    # Longer: row 1 is gone for good; 3 and 5 meet what the old bound would not have let them meet.
+    assert written(tmp_path, "longer") == [(1, None), (2, 5), (3, 7), (4, 8), (5, 9)]
+    # Shorter: 4 meets 21, within 3; 3 and 5 come out alone, and 2, which has matched, leaves unseen.
+    assert written(tmp_path, "shorter") == [(1, None), (2, 5), (3, None), (4, 8), (5, None)]
+    # What was accepted is the query now: it goes on without being asked, and the one of before is a change.
+    run(spark, tmp_path, "refuse", news, **changes)
+    assert len(news) == 3
+    kept = json.loads((tmp_path / "storage" / "checkpoints" / "longer" / "watersmeet.json").read_text())
+    assert len(kept["accepted"]) == 1
+
+
+def refused(call: object) -> Refusal:
+    with pytest.raises(WatersmeetError) as raised:
+        call()  # pyright: ignore
+    (found,) = raised.value.refusals
+    return found
+
+
+def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t, 5 AS v")
+    left, right = (streamed(tmp_path / name, [rows]) for name in ("left", "right"))
+    checkpoint = tmp_path / "checkpoint"
+
+    def joined(lag: str, within: str, **idle: str) -> object:
+        one, two = left.withWatermark("t", lag), right.withWatermark("t", lag)
+        return ws.join(one, two, "left.id = right.id", within=within, **idle)  # pyright: ignore
+
+    assert sum(map(len, run_all(joined("1 hour", "1 hour"), checkpoint))) == 1  # pyright: ignore
+    later = joined("2 hours", "3 hours").writeStream.format("noop").option("checkpointLocation", str(checkpoint))  # pyright: ignore
+    found = refused(later.start)
+    assert found.condition == "CHECKPOINT_OF_A_CHANGED_QUERY"
+    assert "stays at 2024-01-01 11:00:00 until a row later than 2024-01-01 13:00:00 has come" in found.message
+    assert '.option("watersmeet.accept", "true")' in found.hint
+    add_file(tmp_path / "left", rows.selectExpr("id", "t + INTERVAL 2 HOURS AS t", "v"))
+    query = later.option("watersmeet.accept", "true").trigger(availableNow=True).start()
+    query.processAllAvailable()
+    assert sum(int(p.numInputRows) for p in query.recentProgress) == 1
+    query.stop()
+    assert ws.state(checkpoint, spark).rows("left").count() == 2
+    # The clock is one source more, which Spark would refuse by itself.
+    idle = joined("2 hours", "3 hours", left_idle="1 minute").writeStream.format("noop")  # pyright: ignore
+    idle = idle.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    assert "rows of it that come later may be late" in refused(idle.start).message
+    query = idle.option("watersmeet.accept", "true").start()
+    query.awaitTermination()
+    assert query.exception() is None
+    assert (checkpoint / "offsets" / str(ws.state(checkpoint, spark).batch)).read_text().count("\n") == 4

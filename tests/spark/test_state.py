@@ -1,0 +1,96 @@
+"""Looking into states on Spark: what is kept, read as rows, and checked; also in a copy that was torn."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.checkpoints.kept import HERE, QUERIES, add_rows, extract, run, written
+
+import watersmeet as ws
+from watersmeet.errors import WatersmeetError
+from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoints of every family, as the first version of a format wrote them."""
+    return extract(HERE / "format-2.tar.gz", tmp_path_factory.mktemp("kept")) / "storage" / "checkpoints"
+
+
+def at(seconds: int) -> datetime:
+    return datetime(2024, 5, 1, 10, seconds // 60, seconds % 60)
+
+
+def test_a_copy_of_a_running_querys_checkpoint_is_read(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(checkpoints / "interval_left", tmp_path / "copy")
+    # A batch that was planned and not committed, and a commit that was torn.
+    (copy / "offsets" / "1").write_text((copy / "offsets" / "0").read_text())
+    (copy / "commits" / "1").write_text("v1\n{")
+    state = ws.state(copy, spark)
+    assert (state.batch, state.shards) == (0, 2)
+    rows = {(row.side, row.shard): row for row in state.summary.collect()}
+    assert sum(row.rows for (side, _), row in rows.items() if side == "o") == 5
+    assert {row.watermarks["d.t"] for row in rows.values()} == {"2024-05-01 10:00:30"}
+    found = sorted(state.rows("o").collect())
+    assert [(r.id, r.customer, r._matched, r._until) for r in found] == [
+        (1, "ann", True, at(60)), (2, "bob", False, at(65)), (3, "ann", True, at(80)), (4, None, True, at(90)),
+        (5, "cid", False, at(100)),
+    ]  # fmt: skip
+    assert {r._until_of for r in found} == {"d.t"}
+    assert state.problems.count() == 0
+
+
+def test_every_operator_of_a_chain_and_windows(spark: SparkSession, checkpoints: Path) -> None:
+    chain = ws.state(checkpoints / "chain", spark)
+    assert [operator.name for operator in chain.checkpoint.operators] == [
+        "interval of o and d",
+        "interval of o+d and p",
+    ]
+    assert [(one.operator.number, one.name) for one in chain.kept] == [(0, "o"), (0, "d"), (1, "o+d")]
+    assert [row["courier"] for row in chain.rows("o+d").orderBy("courier").collect()] == [None, "ann", "bob"]
+    with pytest.raises(WatersmeetError) as raised:
+        chain.rows("q")
+    assert raised.value.getCondition() == "UNKNOWN_SIDE"
+    with pytest.raises(WatersmeetError) as raised:
+        chain.rows(operator=0)
+    assert raised.value.getCondition() == "WHICH_SIDE"
+    hours = ws.state(checkpoints / "hours", spark)
+    assert {row._until for row in hours.rows().collect()} == {datetime(2024, 5, 1, 10, 0, 59, 999999)}
+
+
+def test_what_is_no_checkpoint_is_refused(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(checkpoints / "interval_semi", tmp_path / "copy")
+    for file in copy.glob("state/0/*/1.*"):
+        file.write_bytes(b"torn")
+    with pytest.raises(WatersmeetError) as raised:
+        ws.state(copy, spark).kept  # noqa: B018 - it is what reads
+    assert raised.value.getCondition() == "DAMAGED_CHECKPOINT"
+    (copy / "watersmeet.json").unlink()
+    with pytest.raises(WatersmeetError) as raised:
+        ws.state(copy, spark)
+    assert raised.value.getCondition() == "NO_CHECKPOINT"
+
+
+def test_an_imported_checkpoint_goes_on_elsewhere(spark: SparkSession, checkpoints: Path, tmp_path: Path) -> None:
+    project, query = checkpoints.parents[1], "interval_left"
+    elsewhere = tmp_path / "other place"
+    shutil.copytree(project / "data", elsewhere / "data")
+    export_checkpoint(checkpoints / query, project, tmp_path / "archive.tar.gz")
+    import_checkpoint(tmp_path / "archive.tar.gz", elsewhere / "storage", elsewhere)
+    add_rows(elsewhere, 1)
+    text = QUERIES.read_text()
+    insert = re.search(rf"INSERT INTO {query}\n.*?;", text, re.DOTALL)
+    assert insert is not None
+    (tmp_path / "one.sql").write_text(text[: text.index("INSERT INTO")] + insert[0])
+    run(elsewhere, spark, tmp_path / "one.sql")
+    expected = json.loads((project / "expected.json").read_text())[query]
+    assert sorted(written(elsewhere)[query].elements()) == sorted(expected)
+    assert ws.state(elsewhere / "storage" / "checkpoints" / query, spark).batch == 1

@@ -1,0 +1,145 @@
+"""The table of docs/changing.md: every kind of edit is of the class that it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, edited, told
+
+from watersmeet.families import changing
+from watersmeet.physical.change import Edit, edit_of
+
+PAGE = (Path(__file__).parent.parent / "docs" / "changing.md").read_text("utf-8")
+TABLE = dict(
+    re.findall(r"^\| (.+) \| (free|continued|refused) \|$", PAGE.split("## Every kind of edit")[1], re.MULTILINE)
+)
+
+CONDITION = edited(JOIN, {r"AND d\.ts": "AND o.customer < d.customer AND d.ts"})
+SHOWN = edited(CONDITION, {"o.id, o.customer,": "o.id,"})
+LAG = r"(?s)^(.*?ts - INTERVAL) 5"
+IDLE = r"(?s)^(.*?ts - INTERVAL 5 MINUTES)"
+CHAIN = edited(JOIN, OTHER["a join more"][1])
+SINK = edited(
+    JOIN,
+    {"SELECT STREAM o.id": "CREATE SINK out USING json OPTIONS (path '/out');\nINSERT INTO out SELECT STREAM o.id"},
+)
+
+Edits = list[tuple[str, dict[str, str]]]
+
+
+def other(*names: str) -> Edits:
+    return [(OTHER[name][0], OTHER[name][1]) for name in names]
+
+
+EDITS: dict[str, Edits] = {
+    "an alias, also of a view; names inside a view": [
+        SAME[name] for name in ("an alias", "the alias of a view", "names inside a view", "an alias in windows")
+    ],
+    "a name of an output": [SAME["a name of an output"]],
+    "the order of outputs": [SAME["the order of outputs"]],
+    "what SELECT computes from columns that are kept": [SAME["an output computed otherwise"]],
+    "a column that is kept, but was not shown: a key, an event time, a part of the condition": [
+        (JOIN, {"d.ts\nFROM": "d.ts, o.ts AS ordered, d.order_id\nFROM"}),
+        (SHOWN, {"o.id,": "o.id, o.customer,"}),
+    ],
+    "a part of WHERE that stays behind the last join": [SAME["WHERE above the last join"]],
+    "comments, layout and capitals": [SAME[name] for name in ("comments and layout", "small letters")],
+    "a declared column that nobody reads; another name of a type": [
+        SAME[name] for name in ("a column that nobody reads", "a synonym of a type")
+    ],
+    "options of speed and of access, such as `maxFilesPerTrigger`": [
+        SAME[name] for name in ("rates", "settings of Kafka's client")
+    ],
+    "`watersmeet.state.max_rows`": [SAME["limits"]],
+    "`watersmeet.table.retention`": [
+        (LOOKUP, {"SELECT STREAM": "SET watersmeet.table.retention = 5 minutes;\nSELECT STREAM"})
+    ],
+    "options of a sink, but for its format and where it writes": [(SINK, {"'/out'": "'/out', compression 'gzip'"})],
+    "how long `IDLE AFTER` is": [
+        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {"AFTER 1 MINUTE": "AFTER 2 MINUTES"})
+    ],
+    "a longer bound of an interval join": other("a lower bound", "an upper bound, under another alias"),
+    "a shorter bound of an interval join": [
+        (JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}), (VIEW, {"10 MINUTES": "2 MINUTES"}),
+    ],
+    "a bound that becomes strict": [
+        (edited(JOIN, {r"BETWEEN o.ts - INTERVAL 5 MINUTES AND": ">= o.ts AND d.ts <="}), {"<= o.ts": "< o.ts"})
+    ],
+    "a longer lag": [*other("a lag"), (ASOF, {LAG: r"\1 50"})],
+    "a shorter lag": [(JOIN, {LAG: r"\1 2"})],
+    "a column of an interval join that is no longer shown, and needed for nothing else": [
+        (JOIN, {r"upper\(o.city\) AS city, ": ""})
+    ],
+    "a column that was not kept": other("a column more"),
+    "a part of WHERE that moves before a join": other("a filter that moves before the join", "a filter of a view"),
+    "another key": other("a key", "a further key"),
+    "another kind of join": other("the kind"),
+    "a join more": other("a join more"),
+    "another condition besides keys and bounds": [(CONDITION, {"<= d.customer|< d.customer": "> d.customer"})],
+    "a window of another size": other("a window"),
+    "another tolerance of an as-of join": other("how far a version may be"),
+    "another aggregate, or something else to group by": other("an aggregate more", "what rows are grouped by"),
+    "`IDLE AFTER` in the last join, where no side of it had it": [
+        *other("an idle side"), (CHAIN, {r"(?s)(clicks \(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"}),
+    ],
+    "`IDLE AFTER` in another join, where no side of it had it, or where one had it and none has now": [
+        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+        (CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}),
+    ],
+    "another source, path, topic or format of a source": other("a path", "a format", "a topic", "another source"),
+    "the type of a column that is kept": other("a type"),
+    "the number of shards": [],
+}  # fmt: skip
+
+
+def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
+    return edit_of(told(before), told(edited(before, edits)), changing(), marks)
+
+
+def test_the_table_has_every_edit_that_is_tried() -> None:
+    assert set(TABLE) == set(EDITS)
+    assert edit_of(told(JOIN), told(JOIN, 2), changing()).kind == TABLE["the number of shards"]
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_is_of_the_class_that_the_page_says(name: str) -> None:
+    for before, edits in EDITS[name]:
+        found = edit(before, edits)
+        assert (found.kind, bool(found.follows)) == (TABLE[name], TABLE[name] == "continued")
+
+
+HOUR = 3_600_000_000
+
+
+def test_what_follows_is_told_with_its_times() -> None:
+    marks = [{"0.ts": 5 * HOUR, "1.ts": 6 * HOUR}]
+    (longer,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, marks).follows
+    assert longer.consequence.startswith(
+        "rows of `o` with `o.ts` before 1970-01-01 05:00:00 are gone and do not come back"
+    )
+    (shorter,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks).follows
+    assert shorter.consequence.startswith(
+        "rows of `o` with `o.ts` before 1970-01-01 05:30:00 leave with the next batch;"
+    )
+    (padded,) = edit(
+        edited(JOIN, {"orders o JOIN": "orders o LEFT JOIN"}), {"INTERVAL 1 HOUR": "INTERVAL 30 MINUTES"}, marks
+    ).follows
+    assert "05:30:00 come out with the next batch, alone if they have not matched" in padded.consequence
+    (lag,) = edit(JOIN, {LAG: r"\1 65"}, marks).follows
+    assert lag.consequence == (
+        "the watermark of `o.ts` stays at 1970-01-01 05:00:00 until a row later than 1970-01-01 06:05:00 has come; "
+        "what is older is late"
+    )
+    (none,) = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS"}, [{}]).follows
+    assert none.consequence.startswith("no row of it has expired yet")
+
+
+def test_of_two_edits_the_one_that_cannot_be_accepted_is_told() -> None:
+    found = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS", r"orders o JOIN": "orders o LEFT JOIN"})
+    assert (found.kind, found.difference) == ("refused", "the join of `o` and `d` was `inner`, now it is `left`")
+
+
+def test_clicks_of_kafka_may_have_another_bound() -> None:
+    assert edit(CLICKS, {"1 HOUR": "2 HOURS"}).kind == "continued"
