@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from watersmeet.analyze import FamilyAnalysis
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
+    from watersmeet.forecast.family import Forecaster
     from watersmeet.language import Grammar
     from watersmeet.physical.family import JoinPlanner, StagePlanner
 from collections.abc import Mapping
@@ -51,6 +52,11 @@ class Family:
         """What is said of its joins."""
         return _part(self.name, "explain")
 
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _part(self.name, "forecast")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -67,6 +73,11 @@ class Stage:
     def explain(self) -> StageExplainer:
         """What is said of it."""
         return _part(self.name, "explain")
+
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _part(self.name, "forecast")
 
 
 def _part(family: str, name: str) -> Any:
