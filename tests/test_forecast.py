@@ -19,7 +19,8 @@ from watersmeet.forecast.cluster import Asked, plan_cluster, spread_over, spread
 from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.query import Given, QueryForecast, forecast_query
 from watersmeet.forecast.rates import Rate, given_rates, sampled_rates
-from watersmeet.forecast.writes import times_written
+from watersmeet.forecast.report import render
+from watersmeet.forecast.writes import runs_alive, times_written
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange.simulation import simulate
@@ -72,7 +73,7 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
     """Small runs that live for long are merged, large ones and short lives are not."""
     [query] = analyze(read_script(STREAMS + "SELECT STREAM a.id, a.x FROM a JOIN b WITHIN 3h ON a.id = b.id;"))
     local = LocalQuery(plan_query(query, OPERATORS), "kernel")
-    written = rows = 0
+    written, rows, runs = 0, 0, list[int]()
     for batch in range(64):
         times = pa.array(batch * SECOND + np.arange(5000), pa.timestamp("us", "UTC"))
         ids = np.arange(5000) + batch * 5000
@@ -82,7 +83,10 @@ def test_rows_are_written_as_often_as_the_law_says() -> None:
         }
         report = local.step(tables, {}).report
         written, rows = written + report.written, rows + sum(report.rows)
+        [store] = local.stores.values()
+        runs.append(len(json.loads(store.get("directory") or b"")["runs"]["left"]))
     assert times_written(5000, 64 * 5000) == pytest.approx(written / rows, rel=0.25)
+    assert runs_alive(5000, 40 * 5000) == pytest.approx(np.mean(runs[16:]), rel=0.25), "about forty batches are alive"
 
 
 @pytest.mark.parametrize(
@@ -129,6 +133,13 @@ def test_more_rows_than_cores_can_join_are_told() -> None:
     even = forecast(INTERVAL, {"": Rate(1e3)}, cores=8, shards=8)
     assert heavy.busy is not None and even.busy is not None and heavy.busy > 5 * even.busy
     assert heavy.operators[0].kept[0].fullest == pytest.approx(0.9 * (heavy.operators[0].kept[0].rows or 0))
+
+
+def test_a_state_that_is_not_at_hand_is_read_by_every_batch() -> None:
+    small, large = (forecast(INTERVAL, {"": Rate(rate)}, cores=8, shards=8) for rate in (1e4, 3e5))
+    assert not small.operators[0].read and large.operators[0].read > MEASURED.mapped
+    assert large.seconds is not None and small.seconds is not None and large.seconds > 2 * small.seconds
+    assert "by every batch" in render(large) and "by every batch" not in render(small)
 
 
 def test_texts_take_what_they_were_counted_to_take() -> None:
@@ -181,7 +192,11 @@ def test_a_plan_grows_as_its_laws_say() -> None:
              for name in ("rows kept", "state on disk", "written to disk")}  # fmt: skip
     assert all(large == pytest.approx(10 * small, rel=0.01) or name == "written to disk"
                for name, (small, large) in value.items())  # fmt: skip
-    assert one.cores < ten.cores <= 12 * one.cores
+    assert one.cores < ten.cores
+    # Ten times the state is no longer at hand, unless the machines are many; longer batches read it less often.
+    assert ten.read and plan_cluster(Asked(1e6, 3600, 200, batch=300)).cores < ten.cores
+    assert not plan_cluster(Asked(1e4, 60, 200)).read and plan_cluster(Asked(1e4, 60, 200)).is_possible
+    assert not plan_cluster(Asked(1e9, 86400, 2000, batch=1)).is_possible
     assert plan_cluster(Asked(1e6, 3600, 200, heaviest=0.5)).too_heavy
     assert spread_over(Asked(1e5, 60, 50), 2048, 2048).dominates != "rows" == spreads(Asked(1e6, 60, 50))[0].dominates
     assert sum(line.value for line in one.per_shard if line.name == "rows") * one.shards == pytest.approx(1e5)

@@ -197,4 +197,22 @@ def test_views_are_not_looked_at() -> None:
     script = read_script(
         f"{SCRIPT} WITH v AS (SELECT STREAM id, t FROM a) SELECT STREAM v.id FROM v JOIN b ON v.id = b.id;"
     )
-    assert unseen(script) == ("v",) and asked_pairs(script) == ()
+    assert unseen(script)[0].startswith("v is a view") and asked_pairs(script) == ()
+
+
+def test_joins_without_bounds_of_time_are_not_looked_at() -> None:
+    windows = f"{SCRIPT} SELECT STREAM a.id FROM a WINDOW (COUNT 5) JOIN b WINDOW (COUNT 5) ON a.id = b.id;"
+    union = f"{SCRIPT} SELECT STREAM x.id FROM (SELECT * FROM a UNION ALL SELECT * FROM b) x JOIN b ON x.id = b.id;"
+    for text, said in ((windows, "a and b has no bounds"), (union, "x is a union")):
+        script = read_script(text)
+        assert asked_pairs(script) == () and any(said in note for note in unseen(script))
+
+
+def test_what_is_written_now_is_told_beside_what_is_proposed() -> None:
+    left, right = Truth("even", reach=100, disorder=0, rows=3000, spacing=1).streams(1)
+    mark = Watermark("at", Amount(500 * SECOND, is_interval=True))
+    found = advised(replace(left, source=replace(left.source, watermarks=(mark,))), right, bounds=(0, 50 * SECOND))
+    assert found.now is not None and found.now.bounds.keeps == pytest.approx(0.5, abs=0.05)
+    assert found.now.rows[1] == pytest.approx(500 * found.sides[1].rate * SECOND)
+    text = Advice.of([found])
+    assert text.count("<- now") == 2 and text.data["pairs"][0]["left"]["declared_lag"] == 500 * SECOND  # pyright: ignore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from watersmeet.catalog import Source
 from watersmeet.plan.expressions import Expr, conjuncts
-from watersmeet.plan.nodes import AskedJoin, JoinKind, Query, Relation, Script, scans
+from watersmeet.plan.nodes import Join, JoinKind, Query, Relation, Script, Union, leaves, scans
 from watersmeet.plan.words import expression_in_words
 
 
@@ -35,7 +35,7 @@ def asked_pairs(script: Script) -> tuple[AskedPair, ...]:
     """The pairs of sources that queries join; of a script that joins nothing yet, all pairs of its streams."""
     known = {source.name.lower(): source for source in script.sources}
     found = [pair for query in _queries(script) for pair in _in_relation(query.relation, known)]
-    if not found and not any(_joins(query.relation) for query in _queries(script)):
+    if not any(len(leaves(query.relation)) > 1 for query in _queries(script)):
         streams = [source for source in script.sources if source.kind == "stream"]
         pairs = ((a, b) for n, a in enumerate(streams) for b in streams[n + 1 :])
         return tuple(AskedPair(a, b, (a.name, b.name)) for a, b in pairs)
@@ -43,10 +43,20 @@ def asked_pairs(script: Script) -> tuple[AskedPair, ...]:
 
 
 def unseen(script: Script) -> tuple[str, ...]:
-    """Views that queries join: their rows are not looked at."""
+    """What is not looked at, in sentences: views and unions that queries join, and joins without bounds of time."""
     known = {source.name.lower() for source in script.sources}
-    asked = (scan for query in _queries(script) for join in _joins(query.relation) for scan in scans(join))
-    return tuple(dict.fromkeys(scan.source for scan in asked if scan.source.lower() not in known))
+    relations = [query.relation for query in _queries(script)]
+    unions = [
+        leaf.alias for one in relations for join in _joins(one) for leaf in leaves(join) if isinstance(leaf, Union)
+    ]
+    names = (scan.source for one in relations for join in _joins(one) for scan in scans(join))
+    views = [f"{name} is a view: only rows of sources are looked at." for name in names if name.lower() not in known]
+    views += [f"{name} is a union: only rows of single sources are looked at." for name in unions]
+    others = (scans(one) for one in relations if len(leaves(one)) > 1 and not [*_joins(one)])
+    kinds = [
+        f"The join of {' and '.join(s.source for s in found)} has no bounds of time to propose." for found in others
+    ]
+    return tuple(dict.fromkeys([*views, *kinds]))
 
 
 def _queries(script: Script) -> Iterator[Query]:
@@ -57,11 +67,12 @@ def _queries(script: Script) -> Iterator[Query]:
         yield query
 
 
-def _joins(relation: Relation) -> Iterator[AskedJoin]:
-    if isinstance(relation, AskedJoin):
+def _joins(relation: Relation) -> Iterator[Join]:
+    """The joins that may have bounds of time; what has clauses of a family's own behind its sources has none."""
+    if isinstance(relation, Join) and relation.is_plain:
         yield relation
-        yield from _joins(relation.left)
-        yield from _joins(relation.right)
+    for side in relation.inputs:
+        yield from _joins(side)
 
 
 def _in_relation(relation: Relation, known: dict[str, Source]) -> Iterator[AskedPair]:
@@ -85,7 +96,8 @@ def _in_relation(relation: Relation, known: dict[str, Source]) -> Iterator[Asked
 
 def _sources(relation: Relation, known: dict[str, Source]) -> dict[str, Source]:
     """The sources of a side by alias; views are none."""
-    return {scan.alias: known[scan.source.lower()] for scan in scans(relation) if scan.source.lower() in known}
+    found = (leaf for leaf in leaves(relation) if not isinstance(leaf, Union))
+    return {scan.alias: known[scan.source.lower()] for scan in found if scan.source.lower() in known}
 
 
 def _equality(part: Expr, sides: list[dict[str, Source]]) -> tuple[tuple[str, str], tuple[str, str]] | None:

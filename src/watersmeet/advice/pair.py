@@ -27,7 +27,8 @@ WORTH = 1.5
 class Asked:
     """A join to advise on: the sides, and what is known of it so far.
 
-    ``keys``: pairs of columns; none: the likeliest are taken. ``kind`` and ``aliases`` are for the SQL.
+    ``keys``: pairs of columns; none: the likeliest are taken. ``kind`` and ``aliases`` are for the SQL. ``bounds``: how
+    long before and after the left row a right one may be as it is written now.
     """
 
     left: Arrivals
@@ -35,6 +36,7 @@ class Asked:
     keys: tuple[tuple[str, str], ...] = ()
     kind: JoinKind = "inner"
     aliases: tuple[str, str] = ("l", "r")
+    bounds: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class SideAdvice:
     """What is found of one side.
 
     ``time``: its event time; ``is_guessed``: no watermark is declared for it. ``rate``: rows per unit of event time, in
-    the middle of the sample. ``lag``: the one that is proposed.
+    the middle of the sample. ``lag``: the one that is proposed; ``declared``: the one that is written now.
     """
 
     arrivals: Arrivals
@@ -53,6 +55,7 @@ class SideAdvice:
     behind: Disorder
     lags: tuple[Lag, ...]
     lag: Lag
+    declared: Lag | None
     skew: Skew | None
     pauses: Pauses | None
 
@@ -69,7 +72,8 @@ class Cost:
 class PairAdvice:
     """What is found of two sides. Without ``distances`` no row of one has a partner on the other.
 
-    ``costs``: of bounds that keep 90, 99, 99.9 and all of 100 pairs, ``chosen`` the one that is proposed.
+    ``costs``: of bounds that keep 90, 99, 99.9 and all of 100 pairs; ``chosen``: of what is proposed; ``now``: of what
+    is written.
     """
 
     asked: Asked
@@ -80,6 +84,7 @@ class PairAdvice:
     distances: Distances | None
     costs: tuple[Cost, ...] = ()
     chosen: Cost | None = None
+    now: Cost | None = None
 
 
 def event_time(arrivals: Arrivals) -> tuple[str, bool] | None:
@@ -142,16 +147,22 @@ def advise_pair(asked: Asked, keep: float = KEEP) -> PairAdvice | None:
     costs = tuple(cost_of(bounds_of(apart, share, unit), sides) for share in SHARES)
     enough = cost_of(bounds_of(apart, keep, unit), sides)
     chosen = costs[-1] if sum(costs[-1].rows) <= WORTH * sum(enough.rows) else enough
-    return PairAdvice(asked, unit, sides, likely, keys, apart, costs, chosen)
+    now = None
+    if asked.bounds is not None:
+        earlier, later = asked.bounds
+        lags = [side.lag if side.declared is None else side.declared for side in sides]
+        now = cost_of(Bounds(earlier, later, apart.within(-earlier, later)), sides, (lags[0], lags[1]))
+    return PairAdvice(asked, unit, sides, likely, keys, apart, costs, chosen, now)
 
 
-def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice]) -> Cost:
-    """What bounds cost with the lags that are proposed, while both sides are about as far as each other.
+def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[Lag, Lag] | None = None) -> Cost:
+    """What bounds cost, with the lags that are proposed or others, while both sides are as far as each other.
 
     A left row is kept until the right side's watermark, which is behind by its lag, passes its time and the bound.
     """
-    left = sides[0].rate * max(0, bounds.later + sides[1].lag.lag)
-    right = sides[1].rate * max(0, bounds.earlier + sides[0].lag.lag)
+    lags = lags or (sides[0].lag, sides[1].lag)
+    left = sides[0].rate * max(0, bounds.later + lags[1].lag)
+    right = sides[1].rate * max(0, bounds.earlier + lags[0].lag)
     return Cost(bounds, (left, right))
 
 
@@ -171,8 +182,10 @@ def _side(
     lag = next(lag for lag in lags if lag.late <= 1 - keep + 1e-12)
     # All are in time if that does not cost much more.
     lag = lags[-1] if lags[-1].lag <= WORTH * lag.lag else lag
+    mark = None if time[1] else arrivals.source.watermark(time[0])
+    declared = None if mark is None else Lag(mark.lag.value, behind.late(mark.lag.value))
     return SideAdvice(
-        arrivals, *time, len(own), rate_of(own[there]), behind, lags, lag,
+        arrivals, *time, len(own), rate_of(own[there]), behind, lags, lag, declared,
         skew(arrivals.column(keys[0])) if len(keys) == 1 else None,
         pauses(own[there], others[others_there]) if unit == "time" else None,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from watersmeet.advice.amounts import Unit, shown
+from watersmeet.advice.disorder import Lag
 from watersmeet.advice.keys import LikelyKey
 from watersmeet.advice.pair import Cost, PairAdvice, SideAdvice
 from watersmeet.advice.picture import draw
@@ -120,12 +121,12 @@ def _bounds(pair: PairAdvice) -> Iterator[str]:
     reach = f"{shown(float(apart[0]), pair.unit)} to {shown(float(apart[1]), pair.unit)}"
     yield f"  {times[1]} - {times[0]}: {reach}, {shown(median, pair.unit)} in the middle"
     rows = [("  bound", "keeps", f"{names[0]} kept", f"{names[1]} kept", "")]
-    costs: dict[Cost, None] = dict.fromkeys([*pair.costs, *([pair.chosen] if pair.chosen else [])])
-    for cost in sorted(costs, key=lambda cost: cost.bounds.keeps):
+    costs: dict[Cost, None] = dict.fromkeys([*pair.costs, *(one for one in (pair.chosen, pair.now) if one is not None)])
+    for cost in sorted(costs, key=lambda cost: (cost.bounds.keeps, cost.bounds.earlier + cost.bounds.later)):
         bounds = cost.bounds
         said = f"  {shown(bounds.earlier, pair.unit)} before, {shown(bounds.later, pair.unit)} after"
         kept = [f"{count:,.0f} rows" for count in cost.rows]
-        rows.append((said, _share(bounds.keeps), kept[0], kept[1], "<- proposed" if cost == pair.chosen else ""))
+        rows.append((said, _share(bounds.keeps), kept[0], kept[1], _noted(cost == pair.now, cost == pair.chosen)))
     yield from aligned(rows)
 
 
@@ -135,10 +136,16 @@ def _lags(side: SideAdvice, unit: Unit) -> Iterator[str]:
     if side.behind.is_ordered:
         yield f"  {at}: no row is behind one that came before it."
     rows = [(f"  lag of {at}", "late, at most", "delay", "")]
-    for lag in side.lags:
-        mark = "<- proposed" if lag == side.lag else ""
+    lags: dict[Lag, None] = dict.fromkeys([*side.lags, *([side.declared] if side.declared is not None else [])])
+    for lag in sorted(lags, key=lambda lag: lag.lag):
+        mark = _noted(lag == side.declared, lag == side.lag)
         rows.append((f"  {shown(lag.lag, unit)}", _share(lag.late), shown(lag.delay, unit), mark))
     yield from aligned(rows)
+
+
+def _noted(is_now: bool, is_proposed: bool) -> str:
+    said = [*(["now"] if is_now else []), *(["proposed"] if is_proposed else [])]
+    return f"<- {' and '.join(said)}" if said else ""
 
 
 def _keys(pair: PairAdvice) -> Iterator[str]:
@@ -233,6 +240,7 @@ def _pair_data(pair: PairAdvice) -> dict[str, object]:
         },
         "bounds": [_cost_data(cost) for cost in pair.costs],
         "proposed": pair.chosen and _cost_data(pair.chosen),
+        "now": pair.now and _cost_data(pair.now),
     }  # fmt: skip
 
 
@@ -253,6 +261,7 @@ def _side_data(side: SideAdvice) -> dict[str, object]:
         "keys": None if side.skew is None else side.skew.keys,
         "lags": [{"lag": lag.lag, "late": lag.late, "delay": lag.delay} for lag in side.lags],
         "proposed_lag": side.lag.lag,
+        "declared_lag": side.declared and side.declared.lag,
         "heaviest_keys": [] if side.skew is None else [list(pair) for pair in side.skew.heaviest],
         "without_key": None if side.skew is None else side.skew.nulls,
         "pauses": side.pauses

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,9 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.families import OPERATORS
+from watersmeet.physical import join_plans, plan_query, scan_plans
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.project import Project, fill_columns, resolve_paths, root_references
 from watersmeet.queries import analyze
 
@@ -41,12 +44,12 @@ class Looking:
 
 def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Format, svg: Path | None) -> None:
     """Print what the rows of a project's sources say about its joins, or draw it."""
-    project, script = _opened(path)
+    project, script, queries = _opened(path)
     storage = storage_folder(project)
     with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
         typer.echo("Spark reads the rows ...", err=True)
         try:
-            advice = _advice(project, script, looking, cluster, Path(folder))
+            advice = _advice(project, script, queries, looking, cluster, Path(folder))
         except WatersmeetError as error:
             raise project.relocate(error) from error
     storage.mkdir(parents=True, exist_ok=True)
@@ -63,35 +66,45 @@ def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Forma
         typer.echo(str(advice))
 
 
-def _opened(path: Path) -> tuple[Project, Script]:
-    """A project and its script, which need not be fit to run: the bounds may be what is missing. Names must be."""
+def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
+    """A project and its script, which need not be fit to run: the bounds may be what is missing."""
     project, script = read_project(path)
     script, refusals = fill_columns(script, project.root, storage_folder(project))
+    queries: tuple[AnalyzedQuery, ...] = ()
     try:
-        analyze(script)
+        queries = analyze(script)
     except WatersmeetError as error:
         refusals += [refusal for refusal in error.refusals if refusal.condition in _OF_NAMES]
     if refusals:
         raise project.relocate(WatersmeetError(refusals))
-    return project, script
+    return project, script, queries
 
 
-def _advice(project: Project, script: Script, looking: Looking, cluster: Cluster, folder: Path) -> Advice:
+def _advice(
+    project: Project,
+    script: Script,
+    queries: tuple[AnalyzedQuery, ...],
+    looking: Looking,
+    cluster: Cluster,
+    folder: Path,
+) -> Advice:
     from watersmeet.advice.asked import asked_pairs, unseen
     from watersmeet.advice.report import Advice
     from watersmeet.advice.tables import advise_table
 
     pairs = asked_pairs(script)
+    notes = [*unseen(script)]
     if not pairs:
-        raise refuse("NOTHING_TO_ADVISE", script=project.script_name)
+        reason = " ".join(notes) or "It joins nothing and declares no two streams."
+        raise refuse("NOTHING_TO_ADVISE", script=project.script_name, reason=reason)
     arrivals = _sampled(project, script, pairs, looking.sample, cluster, folder)
-    notes = [f"{view} is a view: only rows of sources are looked at." for view in unseen(script)]
     notes += [f"{part} is no equality of two columns: it is not looked at." for pair in pairs for part in pair.unread]
     if any(query.where is not None for query in script.queries):
         notes.append("All rows of the sources are looked at, those too that WHERE drops.")
+    bounds = dict(bound for query in queries for bound in bounds_now(query))
     found: list[PairAdvice] = []
     for pair in (pair for pair in pairs if pair.is_of_streams):
-        advised = advise_pair(asked_of(pair, arrivals), looking.keep)
+        advised = advise_pair(_asked(pair, arrivals, bounds.get(pair.aliases)), looking.keep)
         if advised is None:
             notes.append(_nothing(pair, arrivals))
         elif pair.keys or advised.chosen is not None or len(pairs) == 1:
@@ -100,9 +113,19 @@ def _advice(project: Project, script: Script, looking: Looking, cluster: Cluster
     return Advice.of(found, [table for table in tables if table is not None], notes)
 
 
-def asked_of(pair: AskedPair, arrivals: Mapping[str, Arrivals]) -> Asked:
-    """What is asked of a pair whose rows are known."""
-    return Asked(arrivals[pair.left.name], arrivals[pair.right.name], pair.keys, pair.kind, pair.aliases)
+def bounds_now(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+    """How long before and after a row of one alias those of another may be, as the query has it."""
+    for plan in join_plans(plan_query(query, OPERATORS).relation):
+        family = getattr(plan.analyzed, "family", plan.operator.name)
+        found = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}
+        later, earlier = found.get(0), found.get(1)
+        if later is not None and earlier is not None:
+            left, right = ([scan.alias for scan in scan_plans(port.input)] for port in plan.ports)
+            yield from (((mine, other), (earlier, later)) for mine in left for other in right)
+
+
+def _asked(pair: AskedPair, arrivals: Mapping[str, Arrivals], bounds: tuple[int, int] | None) -> Asked:
+    return Asked(arrivals[pair.left.name], arrivals[pair.right.name], pair.keys, pair.kind, pair.aliases, bounds)
 
 
 def _sampled(

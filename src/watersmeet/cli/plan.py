@@ -10,7 +10,7 @@ from typing import Any
 import typer
 
 from watersmeet.cli.failure import Format
-from watersmeet.forecast.cluster import Asked, Line, Plan, Spread, plan_cluster, spreads
+from watersmeet.forecast.cluster import MOST_SHARDS, Asked, Line, Plan, Spread, plan_cluster, spreads
 from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.units import shown
 
@@ -43,6 +43,13 @@ def _text(plan: Plan, over: Sequence[Spread], measured: Sequence[dict[str, Any]]
         f" in {plan.shards:,} shards on {plan.cores:,} cores"
     )
     yield ""
+    if not plan.is_possible:
+        yield f"No number of cores up to {MOST_SHARDS:,} does this in batches of {asked.batch:g} s. This comes nearest:"
+    if plan.read:
+        yield "More is alive than the machines have at hand, and every batch reads all of it: longer batches"
+        yield "(--batch 5m), a shorter bound, narrower rows or more machines make that less."
+    if plan.read or not plan.is_possible:
+        yield ""
     yield from _lines(plan.lines)
     yield ""
     yield "Each shard, if keys spread evenly"
@@ -106,6 +113,8 @@ def _data(plan: Plan, over: Sequence[Spread], measured: Sequence[dict[str, Any]]
         "needs": [asdict(line) for line in plan.lines],
         "per_shard": [asdict(line) for line in plan.per_shard],
         "too_heavy": plan.too_heavy,
+        "is_possible": plan.is_possible,
+        "read": plan.read,
         "most_rate": None if plan.most_rate == float("inf") else plan.most_rate,
         "spread": [asdict(one) | {"not_rows": one.share, "dominates": one.dominates} for one in over],
         "simulated": list(measured),

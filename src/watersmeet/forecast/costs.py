@@ -13,10 +13,11 @@ class Costs:
     - ``columns``: a row of 28 bytes from a file that workers read as columns; ``scanned``: one that Spark reads
     - ``byte``: what each further byte of a row adds
     - ``result``: a row that comes out; ``shard``: the call of a shard in a batch; ``task``: a map task without a row
+    - ``probe``: to look for a row in one run of the other side; ``read``: a byte of a run that is not at hand
     - ``mark``: a record of marks of one map task for one shard: made, shuffled, folded; ``record``: one of rows
     - ``record_bytes``: what such a record has besides its rows
     - ``worker``: bytes of a Python worker without rows; ``jvm``: bytes of Spark's own process without much to do
-    - ``copies``: how often the rows of a batch are in a worker's memory at once
+    - ``copies``: how often rows are in a worker's memory at once; ``piece``: bytes of a batch that are joined at once
     - ``mapped``: bytes of decoded runs that the workers of a machine keep at hand at most
     - ``stored``: bytes on disk per byte of a row as Arrow has it: compressed, with what RocksDB adds
     """
@@ -31,12 +32,15 @@ class Costs:
     result: float
     shard: float
     task: float
+    probe: float
+    read: float
     mark: float
     record: float
     record_bytes: int
     worker: int
     jvm: int
     copies: float
+    piece: int
     mapped: int
     stored: float
 
@@ -59,15 +63,19 @@ MEASURED = Costs(
     result=0.7e-6,
     shard=0.20,
     task=0.05,
+    probe=7e-8,
+    read=5e-9,
     mark=2.5e-5,
     record=1.5e-4,
     record_bytes=900,
     worker=95_000_000,
     jvm=1_300_000_000,
     copies=6.0,
+    piece=256 * 2**20,
     mapped=2 * 2**30,
     stored=1.1,
 )
 """Seconds per batch, row and result follow from the tables of docs/performance.md; those of a shard from the section
 `forecast` of ``make bench``, on a machine that had other work, less what that took; records and marks from ``watersmeet
-plan --simulate``; memory from the same runs."""
+plan --simulate``, with what a shuffle adds as an estimate; ``probe`` from a search in a sorted million; ``read`` is an
+estimate: two hundred megabytes a second from RocksDB through Spark to a worker. Memory is that of the same runs."""

@@ -18,7 +18,8 @@ class Life:
     """How long rows of a port are kept.
 
     ``amount``: the length, in units of event time, or the number; ``per_key``: of each partition or key. ``behind``:
-    the port whose watermark ends the life, so that a life is longer by what that port is behind. ``law``: in words.
+    the port whose watermark ends the life, so that a life is longer by what that port is behind. ``bound``: how far
+    rows of that port may be after those of this one. ``law``: in words.
     """
 
     port: int
@@ -27,6 +28,7 @@ class Life:
     law: str = ""
     behind: int | None = None
     per_key: bool = False
+    bound: int | None = None
 
 
 Forecaster = Callable[[JoinPlan], tuple[Life, ...]]

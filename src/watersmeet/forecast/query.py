@@ -14,7 +14,7 @@ from watersmeet.forecast.costs import MEASURED, Costs
 from watersmeet.forecast.family import Families, Life
 from watersmeet.forecast.rates import Rate
 from watersmeet.forecast.sizes import row_bytes
-from watersmeet.forecast.writes import times_written
+from watersmeet.forecast.writes import runs_alive, times_written
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -71,13 +71,17 @@ class KeptForecast:
 
 @dataclass(frozen=True)
 class OperatorForecast:
-    """What one operator keeps and does. ``rows_in``: per second; ``written``: how often a row is written."""
+    """What one operator keeps and does. ``rows_in``: per second; ``written``: how often a row is written.
+
+    ``row_seconds``: seconds of cores per second of rows; ``read``: bytes of its state that every batch reads again.
+    """
 
     name: str
     kept: tuple[KeptForecast, ...]
     rows_in: float | None
     written: float | None
     row_seconds: float | None
+    read: float
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ def forecast_query(plan: QueryPlan, families: Families, given: Given) -> QueryFo
     busy = None
     if rows_in is not None and all(need is not None for need in needs):
         busy = sum(need or 0 for need in needs) / _useful(given, plans, rates)
-    fixed = fixed_seconds(len(plans), given)
+    fixed = fixed_seconds(len(plans), given) + sum(one.read for one in operators) * given.costs.read / given.cores
     seconds = None if busy is None or busy >= FULL else fixed / (1 - busy)
     per_second = _written(operators, kept)
     in_batch = None if seconds is None or rows_in is None else rows_in * seconds * _width(plans, given)
@@ -149,7 +153,8 @@ def batch_seconds(
 def memory(given: Given, stored: float, in_batch: float) -> float:
     """Bytes of memory: Spark's own process, a worker per core and step, the rows of a batch, and runs at hand."""
     costs = given.costs
-    return costs.jvm + 2 * given.cores * costs.worker + in_batch * costs.copies + min(stored, costs.mapped)
+    rows = min(in_batch, given.cores * costs.piece) * costs.copies
+    return costs.jvm + 2 * given.cores * costs.worker + rows + min(stored, costs.mapped)
 
 
 def _useful(given: Given, plans: tuple[JoinPlan, ...], rates: list[Rate | None]) -> float:
@@ -177,12 +182,17 @@ def _operator(plan: JoinPlan, families: Families, given: Given) -> OperatorForec
         ]
         work = sum(rate.per_second * cost for rate, cost in zip(known, per_row, strict=True))
         work += min(rate.per_second for rate in known) * costs.result
-    written = None
-    if rows_in is not None and all(one.rows is not None for one in kept):
+    written, read = None, 0.0
+    if work is not None and rows_in is not None and all(one.rows is not None for one in kept):
         per_run = rows_in * fixed_seconds(1, given) / given.shards / len(plan.ports)
         alive = sum(one.rows or 0 for one in kept) / given.shards / max(1, len(kept))
         written = times_written(per_run, alive)
-    return OperatorForecast(plan.operator.name, kept, rows_in, written, work)
+        # Within bounds of time all that is alive is in reach: rows are looked for in every run of it.
+        is_reached = all(life.bound is not None for life in lives)
+        work += rows_in * runs_alive(per_run, alive) * costs.probe if is_reached else 0.0
+        stored = sum(one.bytes or 0 for one in kept)
+        read = stored if is_reached and stored > costs.mapped else 0.0
+    return OperatorForecast(plan.operator.name, kept, rows_in, written, work, read)
 
 
 def _kept(plan: JoinPlan, life: Life, given: Given) -> KeptForecast:

@@ -38,6 +38,9 @@ def _lines(found: QueryForecast) -> Iterator[str]:
     yield f"├─ memory   {_number(found.memory, 'B')}: Spark, its workers, the rows of a batch, runs at hand"
     per_second = f"{_number(found.disk_per_second, 'B/s')} written"
     yield f"├─ disk     {_number(found.disk, 'B')} of state, {per_second}"
+    read = sum(operator.read for operator in found.operators)
+    if read:
+        yield f"├─ read     {shown(read, 'B')} by every batch, for more is kept than a machine has at hand"
     for missing in found.missing:
         yield f"├─ missing  {missing}"
     yield f"└─ assumed  one result for each row of the slower side; costs as measured at {given.costs.commit}"

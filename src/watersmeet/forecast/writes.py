@@ -1,4 +1,8 @@
-"""How often a row is written to the state: once when it comes, and once more for every merge that it lives through."""
+"""Runs: how often a row is written to them, and how many there are to look through.
+
+A row is written once when it comes, and once more for every merge that it lives through. An arriving row is looked for
+in every run of the other side that its bounds reach: those of the whole state, for all of it is alive.
+"""
 
 from __future__ import annotations
 
@@ -20,3 +24,21 @@ def times_written(rows_per_run: float, rows_alive: float) -> float:
         return 1.0
     most = min(rows_alive, MERGE_AT * LARGEST)
     return 1.0 + max(0, int(math.log(max(1.0, most / rows_per_run), MERGE_AT)))
+
+
+FULL_RUN = 700_000
+"""Rows of a run that is merged no further, about."""
+
+
+def runs_alive(rows_per_run: float, rows_alive: float) -> float:
+    """How many runs a side of a shard has: up to three of each size, and then the large ones.
+
+    >>> runs_alive(1000, 1000), round(runs_alive(1000, 7_000_000))
+    (1.0, 16)
+    """
+    if rows_per_run <= 0 or rows_alive <= rows_per_run:
+        return 1.0
+    if rows_per_run > LARGEST:
+        return rows_alive / rows_per_run
+    sizes = math.log(max(1.0, min(rows_alive, FULL_RUN) / rows_per_run), MERGE_AT)
+    return max(1.0, 1.5 * sizes + max(0.0, rows_alive - FULL_RUN) / FULL_RUN)

@@ -16,14 +16,14 @@ def forecast(plan: JoinPlan) -> tuple[Life, ...]:
 
 def _life(plan: JoinPlan, join: AnalyzedIntervalJoin, port: int) -> Life:
     lengths = [
-        (max(0, bound.constant + lag_of(plan, 1 - port, str(bound.other))), str(bound.other))
+        (max(0, bound.constant + lag_of(plan, 1 - port, str(bound.other))), str(bound.other), bound.constant)
         for bound in join.bounds
         if bound.column.alias in join.inputs[port].aliases
     ]
     if not lengths:
         return Life(port, "unknown", law="rows are kept until the end that each carries")
-    length, other = min(lengths)
-    return Life(port, "time", length, f"the bound and the lag of {other}", behind=1 - port)
+    length, other, bound = min(lengths)
+    return Life(port, "time", length, f"the bound and the lag of {other}", behind=1 - port, bound=bound)
 
 
 FORECAST = forecast
