@@ -12,7 +12,7 @@ from watersmeet.advice.disorder import Disorder
 from watersmeet.advice.distances import Distances, histogram
 from watersmeet.advice.pair import PairAdvice, SideAdvice
 
-WIDE, HIGH, GAP, TITLE = 420.0, 190.0, 36.0, 34.0
+WIDE, HIGH, GAP, TITLE = 420.0, 190.0, 36.0, 42.0
 LEFT, BELOW = 58.0, 30.0
 
 _STYLE = """
