@@ -24,8 +24,7 @@ def plan_load(asked: Asked, format: Format, *, simulated: bool) -> None:
     if format is Format.json:
         typer.echo(json.dumps(_data(plan, over, measured), indent=2))
         return
-    for line in _text(plan, over, measured):
-        typer.echo(line)
+    typer.echo("\n".join(_text(plan, over, measured)))
 
 
 def _simulated() -> list[dict[str, Any]]:

@@ -82,9 +82,10 @@ def read_bytes(asked: Asked, machines: int, costs: Costs = MEASURED) -> float:
     return state if state > machines * costs.mapped else 0.0
 
 
-def overhead(tasks: int, shards: int, costs: Costs = MEASURED) -> float:
-    """Seconds of cores in a batch that no row takes: tasks, calls of shards, and marks from each task to each shard."""
-    return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark
+def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> float:
+    """Seconds of cores in a batch that no row takes: tasks, calls of shards, and what each task sends to each shard."""
+    records = min(tasks * shards, rows) * costs.record
+    return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
 
 
 def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
@@ -104,7 +105,7 @@ def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
     alive = min(state, machines * costs.mapped)
     in_batch = min(asked.rate * asked.batch * asked.row, cores * costs.piece) * costs.copies
     lines = (
-        Line("cores", cores, "", f"rate x {per_row * 1e6:.2f} µs / {ROOM:.0%}, and tasks, shards and marks of a batch",
+        Line("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
              f"as on {costs.machine}; {asked.results:g} results per row"),
         Line("machines", machines, "", f"cores / {asked.per_machine}", f"{asked.per_machine} cores each"),
         Line("rows kept", kept, "rows", "rate x (within + lag)", "both sides about as far in time as each other"),
@@ -120,7 +121,7 @@ def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
              "keys spread evenly; results stay where they are made"),
         Line("read by a batch", read, "B", "nothing, or all of the state if it is not at hand",
              f"{costs.mapped / 2**30:.0f} GiB of runs at hand per machine; a core reads {1e-6 / costs.read:,.0f} MB/s"),
-        Line("a batch", seconds, "s", f"{costs.batch:g} s + (rows + tasks + shards + marks) / cores",
+        Line("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
              f"it brings what came in {asked.batch:g} s"),
     )  # fmt: skip
     of_shard = (
@@ -137,9 +138,9 @@ def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
 def _work(asked: Asked, cores: int, costs: Costs) -> float:
     """Seconds of cores that a batch takes on so many, with a task and a shard each."""
     shards = max(2, cores)
-    rows = asked.rate * asked.batch * row_seconds(asked, shards, costs)
+    rows = asked.rate * asked.batch
     read = read_bytes(asked, -(-cores // asked.per_machine), costs) * costs.read
-    return rows + read + overhead(cores, shards, costs)
+    return rows * row_seconds(asked, shards, costs) + read + overhead(rows, cores, shards, costs)
 
 
 def _cores(asked: Asked, costs: Costs) -> int:

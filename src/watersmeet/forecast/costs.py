@@ -64,7 +64,7 @@ MEASURED = Costs(
     shard=0.20,
     task=0.05,
     probe=7e-8,
-    read=5e-9,
+    read=1.5e-8,
     mark=2.5e-5,
     record=1.5e-4,
     record_bytes=900,
@@ -75,7 +75,9 @@ MEASURED = Costs(
     mapped=2 * 2**30,
     stored=1.1,
 )
-"""Seconds per batch, row and result follow from the tables of docs/performance.md; those of a shard from the section
-`forecast` of ``make bench``, on a machine that had other work, less what that took; records and marks from ``watersmeet
-plan --simulate``, with what a shuffle adds as an estimate; ``probe`` from a search in a sorted million; ``read`` is an
-estimate: two hundred megabytes a second from RocksDB through Spark to a worker. Memory is that of the same runs."""
+"""The machine had other work when all but the first of these were measured, so that they are rough.
+
+Seconds per batch, row and result follow from the tables of docs/performance.md. Those of a shard are from the section
+`forecast` of ``make bench``; ``read`` from the same run with and without runs at hand; ``probe`` from a search in a
+sorted million; records and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate; memory
+from the runs of that section."""
