@@ -29,6 +29,7 @@ from rich.table import Table
 from bench import beside
 from bench.chart import draw
 from bench.data import Workload
+from bench.forecast import forecast_table
 from bench.running import TREE, Bench, Measure, Measured, in_a_process
 from bench.sections import SECTIONS, about
 
@@ -137,7 +138,7 @@ def _seconds(name: str, measured: list[Measured], shown: dict[str, str]) -> Tabl
     return table
 
 
-SHOWN = {"start": _started, "cold": _cold}
+SHOWN = {"start": _started, "cold": _cold, "forecast": forecast_table}
 """Sections that have a table of their own."""
 
 

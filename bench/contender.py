@@ -202,8 +202,9 @@ def _script(run: Run, folder: Path) -> str:
         )
         columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
         return f"{tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
+    schema, notes = (f"{SCHEMA}, note STRING", ", l.note, r.note AS right_note") if run.workload.text else (SCHEMA, "")
     streams = "".join(
-        f"CREATE STREAM `{side}` ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
+        f"CREATE STREAM `{side}` ({schema}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
         f" USING parquet OPTIONS (path '{folder / side}', maxFilesPerTrigger '1') ORDER BY ts;"
         for side in SIDES
     )
@@ -211,7 +212,7 @@ def _script(run: Run, folder: Path) -> str:
     if run.contender == "watersmeet-window":
         window, within = f" WINDOW (COUNT {ROWS_PER_WINDOW} PARTITION BY id)", ""
     return (
-        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
+        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount{notes}"
         f" FROM `left` l{window} {run.how.upper()} JOIN `right` r{window}{within} ON l.id = r.id"
     )
 

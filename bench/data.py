@@ -33,7 +33,7 @@ SCATTER = 0x1E3779B97F4A7C15
 class Workload:
     """How much data there is: rows of both sides, distinct keys, batches, and the bound of the join in seconds.
 
-    With ``small_batches``, so many batches of ``small_rows`` follow.
+    With ``small_batches``, so many batches of ``small_rows`` follow. With ``text``, rows have a text of so many bytes.
     """
 
     rows: int = 8_000_000
@@ -43,6 +43,7 @@ class Workload:
     shape: Shape = "uniform"
     small_batches: int = 0
     small_rows: int = 2_000
+    text: int = 0
 
     @property
     def within_text(self) -> str:
@@ -53,7 +54,8 @@ class Workload:
     def folder_name(self) -> str:
         """A name that tells the data apart."""
         small = f"-{self.small_batches}x{self.small_rows}" if self.small_batches else ""
-        return f"{self.shape}-{self.rows}-{self.keys}-{self.batches}{small}"
+        text = f"-{self.text}B" if self.text else ""
+        return f"{self.shape}-{self.rows}-{self.keys}-{self.batches}{small}{text}"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -90,8 +92,16 @@ def _batch(workload: Workload, batch: int, before: int, rows: int, *, is_left: b
             "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
             "amount": pa.array(rng.random(rows)),
             "count": pa.array(rng.integers(0, 1000, rows).astype(np.int32)),
+            **({"note": _texts(rng, rows, workload.text)} if workload.text else {}),
         }
     )
+
+
+def _texts(rng: np.random.Generator, rows: int, size: int) -> pa.Array:
+    """Texts of one length, of letters at random."""
+    letters = pa.py_buffer(rng.integers(97, 123, rows * size, np.uint8))
+    ends = pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(size))
+    return pa.StringArray.from_buffers(rows, ends, letters)
 
 
 def _keys(workload: Workload, rng: np.random.Generator, before: int, rows: int, *, is_left: bool) -> np.ndarray:

@@ -97,6 +97,20 @@ def tables(workload: Workload) -> list[Run]:
     ]
 
 
+def forecast(workload: Workload) -> list[Run]:
+    """What `watersmeet explain --forecast` says beside what is measured: rows kept within 20 %, seconds within 40 %."""
+    half = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
+    return [
+        Run("watersmeet", half, "as in throughput"),
+        Run("watersmeet", replace(half, within=2 * workload.within), "a bound twice as long"),
+        Run("watersmeet", replace(half, rows=half.rows // 20), "a twentieth of the rows"),
+        Run("watersmeet", half, "four times the shards", shards=8),
+        Run("watersmeet", replace(half, text=200), "rows with 200 bytes of text"),
+        Run("watersmeet", replace(half, keys=workload.keys // 40), "forty times the results"),
+        Run("watersmeet-frames", half, "from DataFrames"),
+    ]
+
+
 def growth(workload: Workload) -> list[Run]:
     """Throughput against the number of shards, the size of the state, of a batch, and the number of keys."""
     return [replace(run, label=f"{run.contender}, {run.axis} {run.value:,}") for run in _growing(workload)]
@@ -132,6 +146,7 @@ SECTIONS: dict[str, Section] = {
     "skew": skew,
     "windows": windows,
     "tables": tables,
+    "forecast": forecast,
     "growth": growth,
 }
 

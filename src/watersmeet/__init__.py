@@ -13,11 +13,23 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
-    from watersmeet.api import asof_join, explain, jars, join, progress, sql, state, substrait, sync_join, window_join
+    from watersmeet.api import (
+        advise,
+        asof_join,
+        explain,
+        jars,
+        join,
+        progress,
+        sql,
+        state,
+        substrait,
+        sync_join,
+        window_join,
+    )
     from watersmeet.testing.asserting import test
 
 __all__ = [
-    "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "jars", "join", "progress", "sql",
+    "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "explain", "jars", "join", "progress", "sql",
     "state", "substrait", "sync_join", "test", "window_join",
 ]  # fmt: skip
 

@@ -21,6 +21,7 @@ from watersmeet.arguments import (
     positive,
     wrong,
 )
+from watersmeet.arguments import share as given_share
 from watersmeet.calls import (
     LEFT,
     RIGHT,
@@ -38,7 +39,7 @@ from watersmeet.calls import (
     window_call,
 )
 from watersmeet.catalog import NOWHERE, Source
-from watersmeet.errors import refuse
+from watersmeet.errors import did_you_mean, refuse
 from watersmeet.explanation.shown import Explanation
 from watersmeet.families import OPERATORS
 from watersmeet.formats.connectors import formats_in
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from watersmeet.advice.report import Advice
     from watersmeet.spark.compile.results import Asked, Result
     from watersmeet.spark.state.look import State
 
@@ -336,6 +338,55 @@ def explain(
     asked = with_results(asked)
     queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
     return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
+
+
+def advise(
+    left: DataFrame,
+    right: DataFrame,
+    on: On = (),
+    *,
+    left_time: str | None = None,
+    right_time: str | None = None,
+    sample: int = 1_000_000,
+    keep: float = 0.999,
+) -> Advice:
+    """What the rows of two DataFrames say about a join of them: which bounds, which lags, which key.
+
+    - ``on``: as for `join`; without it the columns that look most like keys of each other are taken
+    - ``left_time``: the event time; else that of `withWatermark`, else the moment by which rows arrive in best order
+    - ``sample``: so many rows of each side are looked at; of a stream, those that are there now
+    - ``keep``: the share of pairs and rows that what is proposed keeps
+
+    It is a text; a notebook shows the picture. ``sql`` is what to paste, ``data`` the findings for machines.
+
+    Example::
+
+        found = ws.advise(orders, deliveries, on="left.id = right.order_id", left_time="ordered")
+        print(found.sql)
+    """
+    from watersmeet.advice.asked import asked_pairs
+    from watersmeet.advice.pair import Asked, advise_pair
+    from watersmeet.advice.report import Advice
+    from watersmeet.spark.sources.sampling import sample_frame
+
+    share = given_share("keep", keep)
+    rows = positive("sample", sample) or 1
+    script, sources = interval_call(left, right, on, None, "inner", (EventTime(left_time), EventTime(right_time)))
+    for side, named, time in ((LEFT, left, left_time), (RIGHT, right, right_time)):
+        if time is not None and sources[side].field(time) is None:
+            raise wrong(f"{side}_time", time, "the side has no such column", did_you_mean(time, named.columns))
+    [pair] = asked_pairs(replace(script, sources=tuple(sources.values())))
+    if on and (not pair.keys or pair.unread):
+        hint = 'name columns that both have, on="id", or write on="left.id = right.order_id".'
+        raise wrong("on", on, "it is no equality of columns of both", hint)
+    sides = [sample_frame(frame, sources[name], rows) for name, frame in ((LEFT, left), (RIGHT, right))]
+    found = advise_pair(Asked(sides[0], sides[1], pair.keys, aliases=(LEFT, RIGHT)), share)
+    if found is None:
+        empty = [side.name for side in sides if not side.rows.num_rows]
+        reason = "it has no row" if empty else "a side has no column that could be an event time"
+        hint = 'name the event times: left_time="ts", right_time="ts".' if not empty else "give rows to look at."
+        raise wrong(empty[0] if empty else "left_time", None if not empty else "no rows", reason, hint)
+    return Advice.of([found])
 
 
 def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None) -> State:

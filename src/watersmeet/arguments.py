@@ -195,6 +195,13 @@ def positive(argument: str, value: Any) -> int | None:
     return int(value)
 
 
+def share(argument: str, value: Any) -> float:
+    """A share of at least a half."""
+    if not isinstance(value, float | int) or isinstance(value, bool) or not 0.5 <= value <= 1:
+        raise wrong(argument, value, "it is a share of at least a half", f"write {argument}=0.999.")
+    return float(value)
+
+
 def check_plan(value: Any) -> None:
     """Refuse what is no Substrait plan."""
     if not isinstance(value, bytes | str):

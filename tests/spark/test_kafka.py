@@ -17,6 +17,8 @@ import pytest
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.advice.arrivals import numbers_of
+from watersmeet.advice.disorder import disorder
 from watersmeet.catalog import Sink
 from watersmeet.cli.demo import run_kafka_demo
 from watersmeet.cli.run import Cluster
@@ -27,6 +29,7 @@ from watersmeet.observe.progress import Progress
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.sinks.table_sinks import Target
+from watersmeet.spark.sources.sampling import sample_source
 
 topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
 Record = topics.Record
@@ -319,3 +322,19 @@ def test_the_demo_over_kafka_agrees_with_the_truth(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr().out
     assert ended.value.exit_code == 0, shown
     assert shown.count("✓") == 3 and "Every pair is the right one." in shown
+
+
+def test_advice_takes_each_partition_by_itself(spark: SparkSession, kafka: str, topic: str) -> None:
+    """Records of one partition are in order, though those of the other are far behind them."""
+    topics.create(kafka, topic, 2)
+    rows = [{"id": n, "t": 1000 + 10 * n} for n in range(40)]
+    topics.send_rows(kafka, topic, rows[20:], 0)
+    topics.send_rows(kafka, topic, rows[:20], 1)
+    text = source(kafka, topic, ", value.format 'json'", "id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0")
+    script = read_script(text)
+    found = sample_source(spark, script, script.sources[0], 100)
+    assert found.order.startswith("the order of their partitions") and found.is_all
+    times, there = numbers_of(found.column("t"))
+    assert there.sum() == 40 and found.partition is not None and set(found.partition) == {0, 1}
+    assert disorder(times, there, found.partition).is_ordered
+    assert sample_source(spark, script, script.sources[0], 10).rows.num_rows == 10

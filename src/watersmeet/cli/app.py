@@ -53,6 +53,13 @@ class ExplainStage(StrEnum):
     physical = "physical"
 
 
+class Scan(StrEnum):
+    """Who reads rows: ``columns``: workers, from Parquet files; ``spark``: Spark, from anything."""
+
+    columns = "columns"
+    spark = "spark"
+
+
 ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A folder, a .sql file or a .substrait plan.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
 MasterOption = Annotated[
@@ -156,26 +163,155 @@ def explain(
         Path | None, typer.Option("--svg", help="Write a drawing to this file instead.", metavar="FILE")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Instead, how much is kept and how long a batch takes.")
+    ] = False,
+    rate: Annotated[
+        list[str] | None,
+        typer.Option("--rate", help="For --forecast: rows of a source; may be repeated.", metavar="SOURCE=ROWS/TIME"),
+    ] = None,
+    behind: Annotated[
+        list[str] | None,
+        typer.Option("--behind", help="How far a source's times are behind the others.", metavar="SOURCE=DURATION"),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--keys", help="How many keys a table has, or groups a source.", metavar="SOURCE=N"),
+    ] = None,
+    cores: Annotated[int, typer.Option("--cores", help="For --forecast: cores of Spark.", metavar="N", min=1)] = 2,
+    shards: Annotated[
+        int | None, typer.Option("--shards", help="For --forecast; as many as cores.", metavar="N", min=1)
+    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Show how every query would run. Needs no Spark.
 
     The plan with its keys, both time bounds, how long each side is kept, which columns are read, which filters moved,
-    the operator and why.
+    the operator and why. With --forecast: rows and bytes of state, seconds per batch, memory and disk, from rates that
+    are given or that `watersmeet advise` has counted.
 
     \b
     Example:
       watersmeet explain shop/sql/join.sql
       watersmeet explain shop --stage analyzed --json
       watersmeet explain shop --svg plan.svg
+      watersmeet explain shop --forecast --rate orders=1000/s --rate deliveries=800/s --cores 8
     """
     shown = Format.json if as_json else format
     with reported(context, shown):
+        if forecast:
+            if svg is not None:
+                raise typer.BadParameter("--forecast and --svg exclude each other")
+            from watersmeet.cli.forecast import Load, forecast_project
+
+            forecast_project(path, Load(rate or (), behind or (), keys or (), cores, shards), shown)
+            return
+        if rate or behind or keys or shards:
+            raise typer.BadParameter("--rate, --behind, --keys and --shards are for --forecast")
         if svg is not None and shown is Format.json:
             raise typer.BadParameter("--svg and --json exclude each other")
         from watersmeet.cli.explain import explain_project
 
         explain_project(path, shown, stage.value, svg)
+
+
+@app.command()
+def advise(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    keep: Annotated[
+        float,
+        typer.Option("--keep", help="Which share of pairs and rows proposals keep.", metavar="SHARE", min=0.5, max=1),
+    ] = 0.999,
+    sample: Annotated[
+        int, typer.Option("--sample", help="How many rows of each source are looked at.", metavar="ROWS", min=100)
+    ] = 1_000_000,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", help="Write a picture to this file instead.", metavar="FILE")
+    ] = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Look at the rows and say which bound, which lag and which key a join should have. Starts Spark, but no query.
+
+    How far the rows of a pair are apart, and what bounds keep and cost in state; how far rows are behind, and how many
+    a lag makes late; columns that look like keys of each other; heavy keys, pauses, tables that never change. The
+    queries need not be fit to run yet: declared streams are enough. It ends with SQL to paste.
+
+    \b
+    Example:
+      watersmeet advise shop
+      watersmeet advise shop --keep 0.99 --svg advice.svg
+      watersmeet advise streams.sql --sample 50000 --format json
+    """
+    with reported(context, format):
+        from watersmeet.cli.advise import Looking, advise_project
+
+        if svg is not None and format is Format.json:
+            raise typer.BadParameter("--svg and --format json exclude each other")
+        advise_project(path, Looking(sample, keep), _cluster(master, remote, conf, packages), format, svg)
+
+
+@app.command()
+def plan(
+    context: typer.Context,
+    rate: Annotated[str, typer.Option("--rate", help="Rows of both sides together, as 2e6/s.", metavar="ROWS/TIME")],
+    within: Annotated[str, typer.Option("--within", help="The bound, as 1h.", metavar="DURATION")],
+    row: Annotated[str, typer.Option("--row", help="The bytes of a row.", metavar="SIZE")] = "100B",
+    lag: Annotated[str, typer.Option("--lag", help="The lag of the watermarks.", metavar="DURATION")] = "1m",
+    batch: Annotated[str, typer.Option("--batch", help="How much time a batch brings.", metavar="DURATION")] = "10s",
+    results: Annotated[float, typer.Option("--results", help="Result rows per row.", metavar="N", min=0)] = 0.5,
+    heaviest: Annotated[
+        float, typer.Option("--heaviest", help="The share of rows of the heaviest key.", metavar="SHARE", min=0, max=1)
+    ] = 0.0,
+    machine: Annotated[int, typer.Option("--machine", help="Cores of a machine.", metavar="CORES", min=1)] = 16,
+    scan: Annotated[
+        Scan, typer.Option("--scan", help="Who reads: workers (Parquet files, as columns) or Spark.")
+    ] = Scan.columns,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Also run the exchange, without Spark, up to thousands of tasks.")
+    ] = False,
+    format: FormatOption = Format.text,
+) -> None:
+    """Say what a join of two streams needs on a cluster: cores, memory, disk, network. Needs no Spark.
+
+    Every number has the law it follows and what is assumed for it; the costs are measured ones.
+
+    \b
+    Example:
+      watersmeet plan --rate 2e6/s --within 1h --row 200B
+      watersmeet plan --rate 5e4/s --within 15m --heaviest 0.02 --scan spark
+      watersmeet plan --rate 2e6/s --within 1h --batch 2s --simulate
+    """
+    with reported(context, format):
+        from watersmeet.cli.plan import plan_load
+        from watersmeet.forecast.cluster import Asked
+        from watersmeet.forecast.rates import parse_rate
+        from watersmeet.forecast.units import parse_size
+
+        times = [_seconds(name, text) for name, text in (("within", within), ("lag", lag), ("batch", batch))]
+        if not 1 <= times[2] <= 3600:
+            raise typer.BadParameter(f"--batch {batch}: a batch brings one second to an hour of rows")
+        asked = Asked(
+            parse_rate(rate), times[0], parse_size(row), times[1], times[2], results, heaviest, machine,
+            scan is Scan.columns,
+        )  # fmt: skip
+        plan_load(asked, format, simulated=simulate)
+
+
+def _seconds(name: str, text: str) -> float:
+    from watersmeet.duration import parse_duration
+
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{name}: {error}") from None
+    if found < 0:
+        raise typer.BadParameter(f"--{name} {text}: it is no length of time")
+    return found / 1_000_000
 
 
 @app.command()

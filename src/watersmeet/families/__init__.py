@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from watersmeet.analyze import FamilyAnalysis
     from watersmeet.explanation.family import JoinExplainer, StageExplainer
     from watersmeet.fates.family import FamilyFates
+    from watersmeet.forecast.family import Forecaster
     from watersmeet.joins.state.kept import Keeping
     from watersmeet.language import Grammar
     from watersmeet.physical.change import Changing
@@ -66,6 +67,11 @@ class Family:
         """What its states hold."""
         return _kept(self.name)
 
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _part(self.name, "forecast")
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -92,6 +98,11 @@ class Stage:
     def kept(self) -> Keeping:
         """What its states hold."""
         return _kept(self.name)
+
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _part(self.name, "forecast")
 
 
 def _part(family: str, name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, is_remote
@@ -19,6 +19,9 @@ from watersmeet.formats.source import local_path
 from watersmeet.plan.nodes import Query, Script, scans
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unread
+
+Reads = Literal["declared", "all now"]
+"""What is read of a source: what it is declared as, a stream as such; or ``all now``, what is there, as a batch."""
 
 
 def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
@@ -47,7 +50,7 @@ def read_sources(spark: SparkSession, script: Script, frames: Mapping[str, DataF
     return found
 
 
-def read_source(spark: SparkSession, script: Script, source: Source) -> DataFrame:
+def read_source(spark: SparkSession, script: Script, source: Source, reads: Reads = "declared") -> DataFrame:
     """The stream that a declaration describes, or the batch of a table that does not change."""
     place = script.place(source.span)
     if source.format is None:
@@ -60,7 +63,7 @@ def read_source(spark: SparkSession, script: Script, source: Source) -> DataFram
             raise WatersmeetError(missing)
     try:
         with unlogged():
-            return _analysed(_read(spark, source))
+            return _analysed(_read(spark, source, reads))
     except WatersmeetError as error:
         raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
     except Exception as error:
@@ -87,11 +90,12 @@ def is_static(source: Source) -> bool:
     return source.kind == "table" and source.said.get("static", "false").lower() == "true"
 
 
-def _read(spark: SparkSession, source: Source) -> DataFrame:
+def _read(spark: SparkSession, source: Source, reads: Reads) -> DataFrame:
     wrong = [*check_source(source)]
     if wrong:
         raise WatersmeetError(wrong)
-    format_, feed = source_format(source), feed_of(source)
+    once = replace(source, kind="table", options={**source.options, "static": "true"})
+    format_, feed = source_format(once if reads == "all now" else source), feed_of(source)
     options = {name: value for name, value in source.options.items() if name.lower() not in OWN}
     return feed.changes(format_.load(spark, feed.schema(format_), {**feed.options, **options}))
 

@@ -1,0 +1,68 @@
+"""Forecasts beside what was measured: of rows kept, of seconds per batch, of how often rows are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
+from watersmeet.forecast.query import Given, batch_seconds
+from watersmeet.forecast.writes import times_written
+
+STATE, TIME = 0.2, 0.4
+"""How far off forecasts may be."""
+CORES = 2
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A number as it was forecast and as it was measured."""
+
+    said: float
+    found: float
+
+    @property
+    def off(self) -> float:
+        """By which share the forecast is too high or, below zero, too low."""
+        return self.said / self.found - 1 if self.found else 0.0
+
+
+def forecast_of(measured: dict[str, Any]) -> dict[str, Beside]:
+    """What is forecast for a run from its workload, beside what the run measured."""
+    workload = Workload(**measured["workload"])
+    per_batch = 2 * workload.sizes[0]
+    given = Given({}, CORES, measured["shards"])
+    results = measured["results_per_second"] * measured["seconds_per_batch"]
+    row = 28.0 + (workload.text + 4 if workload.text else 0)
+    is_columnar = measured["contender"] != "watersmeet-frames"
+    seconds = batch_seconds(per_batch, results, given, row=row, columns=is_columnar)
+    kept = per_batch / SECONDS_PER_BATCH * (workload.within + LAG_SECONDS)
+    kept = min(kept, per_batch * workload.batches)
+    per_run = per_batch / 2 / measured["shards"]
+    return {
+        "state": Beside(kept, measured["state_rows"]),
+        "seconds": Beside(seconds, measured["seconds_per_batch"]),
+        "written": Beside(times_written(per_run, kept / 2 / measured["shards"]), measured["write_amplification"]),
+    }
+
+
+def forecast_table(name: str, measured: list[dict[str, Any]]) -> Table:
+    """The runs, each with what was forecast and by how much that was off."""
+    table = Table(title="Forecast beside measured: rows kept, seconds per batch, times written")
+    for heading in ("run", "kept, said", "found", "off", "seconds, said", "found", "off", "written, said", "found"):
+        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for one in measured:
+        found = forecast_of(one)
+        state, seconds, written = found["state"], found["seconds"], found["written"]
+        table.add_row(
+            one["label"], f"{state.said:,.0f}", f"{state.found:,.0f}", _off(state, STATE),
+            f"{seconds.said:.2f}", f"{seconds.found:.2f}", _off(seconds, TIME),
+            f"{written.said:.1f}", f"{written.found:.1f}",
+        )  # fmt: skip
+    return table
+
+
+def _off(beside: Beside, most: float) -> str:
+    return f"{beside.off:+.0%}{'' if abs(beside.off) <= most else ' !'}"

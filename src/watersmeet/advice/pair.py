@@ -1,0 +1,210 @@
+"""Advice on two sides that are to be joined: all that is found, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from watersmeet.advice.amounts import Unit
+from watersmeet.advice.arrivals import Arrivals, Bools, Ints, codes_of, common_type, numbers_of
+from watersmeet.advice.disorder import Disorder, Lag, disorder, lags_of
+from watersmeet.advice.distances import SHARES, Bounds, Distances, Side, bounds_of, distances
+from watersmeet.advice.keys import LikelyKey, likely_keys
+from watersmeet.advice.pauses import Pauses, pauses
+from watersmeet.advice.skew import Skew, skew
+from watersmeet.plan.nodes import JoinKind
+from watersmeet.type_names import Family, family_of
+
+KEEP = 0.999
+"""Which share of pairs and of rows a proposal keeps, if nobody says otherwise."""
+WORTH = 1.5
+"""All are kept if that costs at most so many times as much."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A join to advise on: the sides, and what is known of it so far.
+
+    ``keys``: pairs of columns; none: the likeliest are taken. ``kind`` and ``aliases`` are for the SQL. ``bounds``: how
+    long before and after the left row a right one may be as it is written now.
+    """
+
+    left: Arrivals
+    right: Arrivals
+    keys: tuple[tuple[str, str], ...] = ()
+    kind: JoinKind = "inner"
+    aliases: tuple[str, str] = ("l", "r")
+    bounds: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class SideAdvice:
+    """What is found of one side.
+
+    ``time``: its event time; ``is_guessed``: no watermark is declared for it. ``rate``: rows per unit of event time, in
+    the middle of the sample. ``lag``: the one that is proposed; ``declared``: the one that is written now.
+    """
+
+    arrivals: Arrivals
+    time: str
+    is_guessed: bool
+    rows: int
+    rate: float
+    behind: Disorder
+    lags: tuple[Lag, ...]
+    lag: Lag
+    declared: Lag | None
+    skew: Skew | None
+    pauses: Pauses | None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bounds, and the rows of state that they cost on average: of the left side and of the right one."""
+
+    bounds: Bounds
+    rows: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PairAdvice:
+    """What is found of two sides. Without ``distances`` no row of one has a partner on the other.
+
+    ``costs``: of bounds that keep 90, 99, 99.9 and all of 100 pairs; ``chosen``: of what is proposed; ``now``: of what
+    is written.
+    """
+
+    asked: Asked
+    unit: Unit
+    sides: tuple[SideAdvice, SideAdvice]
+    likely: tuple[LikelyKey, ...]
+    keys: tuple[tuple[str, str], ...]
+    distances: Distances | None
+    costs: tuple[Cost, ...] = ()
+    chosen: Cost | None = None
+    now: Cost | None = None
+
+
+def event_time(arrivals: Arrivals) -> tuple[str, bool] | None:
+    """The event time of a side, and whether it had to be guessed; None if no column can be one.
+
+    Declared is the first watermark. Else it is the moment by which rows arrive in the best order.
+    """
+    if arrivals.source.watermarks:
+        return arrivals.source.watermarks[0].column, False
+    moments = [
+        field.name for field in arrivals.source.fields if family_of(field.type) in ("timestamp", "timestamp_ntz")
+    ]
+    known = {name.lower() for name in arrivals.rows.column_names}
+    ordered = sorted((_unordered(arrivals, name), place) for place, name in enumerate(moments) if name.lower() in known)
+    return (moments[ordered[0][1]], True) if ordered else None
+
+
+def _unordered(arrivals: Arrivals, name: str) -> float:
+    """How far rows are behind by a column, as a share of its range; a column with NULLs comes after others."""
+    times, is_there = numbers_of(arrivals.column(name))
+    if not is_there.any():
+        return 2.0
+    reach = int(times[is_there].max() - times[is_there].min())
+    behind = disorder(times, is_there, arrivals.partition).behind
+    return float(behind.mean()) / max(1, reach) + float(1 - is_there.mean())
+
+
+def rate_of(times: Ints) -> float:
+    """Rows per unit of event time: of the middle half, for at the ends there are fewer, and some are far off."""
+    if len(times) < 2:
+        return 0.0
+    low, high = np.quantile(times, (0.25, 0.75))
+    return 0.5 * len(times) / max(1.0, float(high - low))
+
+
+def advise_pair(asked: Asked, keep: float = KEEP) -> PairAdvice | None:
+    """Advice on a join; None if a side has no event time, or no row."""
+    found = [event_time(side) for side in (asked.left, asked.right)]
+    if found[0] is None or found[1] is None:
+        return None
+    names = (found[0], found[1])
+    both = (numbers_of(asked.left.column(names[0][0])), numbers_of(asked.right.column(names[1][0])))
+    if not all(there.any() for _, there in both):
+        return None
+    unit = _unit(_family(asked.left, names[0][0]), _family(asked.right, names[1][0]))
+    likely = likely_keys(asked.left, asked.right, both)
+    keys = tuple(pair for pair in asked.keys if _fits(asked, pair)) or tuple((k.left, k.right) for k in likely[:1])
+    told = [
+        _side(side, number, names[number], both, [pair[number] for pair in keys], keep, unit)
+        for number, side in enumerate((asked.left, asked.right))
+    ]
+    sides = (told[0], told[1])
+    if not keys:
+        return PairAdvice(asked, unit, sides, likely, keys, None)
+    columns = [[side.column(pair[n]) for pair in keys] for n, side in enumerate((asked.left, asked.right))]
+    codes = codes_of(columns[0], columns[1])
+    apart = distances(*(Side.of(codes[n], *both[n]) for n in (0, 1)))
+    if apart is None:
+        return PairAdvice(asked, unit, sides, likely, keys, None)
+    costs = tuple(cost_of(bounds_of(apart, share, unit), sides) for share in SHARES)
+    enough = cost_of(bounds_of(apart, keep, unit), sides)
+    chosen = costs[-1] if sum(costs[-1].rows) <= WORTH * sum(enough.rows) else enough
+    now = None
+    if asked.bounds is not None:
+        earlier, later = asked.bounds
+        lags = [side.lag if side.declared is None else side.declared for side in sides]
+        now = cost_of(Bounds(earlier, later, apart.within(-earlier, later)), sides, (lags[0], lags[1]))
+    return PairAdvice(asked, unit, sides, likely, keys, apart, costs, chosen, now)
+
+
+def cost_of(bounds: Bounds, sides: tuple[SideAdvice, SideAdvice], lags: tuple[Lag, Lag] | None = None) -> Cost:
+    """What bounds cost, with the lags that are proposed or others, while both sides are as far as each other.
+
+    A left row is kept until the right side's watermark, which is behind by its lag, passes its time and the bound.
+    """
+    lags = lags or (sides[0].lag, sides[1].lag)
+    left = sides[0].rate * max(0, bounds.later + lags[1].lag)
+    right = sides[1].rate * max(0, bounds.earlier + lags[0].lag)
+    return Cost(bounds, (left, right))
+
+
+def _side(
+    arrivals: Arrivals,
+    number: int,
+    time: tuple[str, bool],
+    times: tuple[tuple[Ints, Bools], tuple[Ints, Bools]],
+    keys: Sequence[str],
+    keep: float,
+    unit: Unit,
+) -> SideAdvice:
+    own, there = times[number]
+    others, others_there = times[1 - number]
+    behind = disorder(own, there, arrivals.partition)
+    lags = lags_of(behind, unit)
+    lag = next(lag for lag in lags if lag.late <= 1 - keep + 1e-12)
+    # All are in time if that does not cost much more.
+    lag = lags[-1] if lags[-1].lag <= WORTH * lag.lag else lag
+    mark = None if time[1] else arrivals.source.watermark(time[0])
+    declared = None if mark is None else Lag(mark.lag.value, behind.late(mark.lag.value))
+    return SideAdvice(
+        arrivals, *time, len(own), rate_of(own[there]), behind, lags, lag, declared,
+        skew(arrivals.column(keys[0])) if len(keys) == 1 else None,
+        pauses(own[there], others[others_there]) if unit == "time" else None,
+    )  # fmt: skip
+
+
+def _family(side: Arrivals, name: str) -> Family | None:
+    field = side.source.field(name)
+    return None if field is None else family_of(field.type)
+
+
+def _unit(left: Family | None, right: Family | None) -> Unit:
+    if "integer" in (left, right):
+        return "number"
+    return "day" if "date" in (left, right) else "time"
+
+
+def _fits(asked: Asked, pair: tuple[str, str]) -> bool:
+    """Whether a pair of columns is there and can be compared exactly."""
+    there = [{name.lower() for name in side.rows.column_names} for side in (asked.left, asked.right)]
+    if pair[0].lower() not in there[0] or pair[1].lower() not in there[1]:
+        return False
+    return common_type(asked.left.column(pair[0]).type, asked.right.column(pair[1]).type) is not None

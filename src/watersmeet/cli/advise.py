@@ -1,0 +1,150 @@
+"""``advise``: which bound, which lag, which key, from the rows that are there."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
+from watersmeet.cli.failure import Format
+from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.script import read_project
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.families import OPERATORS
+from watersmeet.physical import join_plans, plan_query, scan_plans
+from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.project import Project, fill_columns, resolve_paths, root_references
+from watersmeet.queries import analyze
+
+if TYPE_CHECKING:
+    from watersmeet.advice.arrivals import Arrivals
+    from watersmeet.advice.asked import AskedPair
+    from watersmeet.advice.report import Advice
+    from watersmeet.plan.nodes import Script
+
+KEPT = "advice.json"
+"""Where in the storage of a project the findings are kept, for forecasts."""
+_OF_NAMES = frozenset({"UNKNOWN_SOURCE", "UNKNOWN_COLUMN", "AMBIGUOUS_COLUMN", "UNKNOWN_ALIAS", "UNKNOWN_TYPE"})
+"""What is refused here too; all else that is wrong with a query does not hinder looking at rows."""
+
+
+@dataclass(frozen=True)
+class Looking:
+    """How much is looked at, and which share of pairs and rows proposals are to keep."""
+
+    sample: int
+    keep: float
+
+
+def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Format, svg: Path | None) -> None:
+    """Print what the rows of a project's sources say about its joins, or draw it."""
+    project, script, queries = _opened(path)
+    storage = storage_folder(project)
+    with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
+        typer.echo("Spark reads the rows ...", err=True)
+        try:
+            advice = _advice(project, script, queries, looking, cluster, Path(folder))
+        except WatersmeetError as error:
+            raise project.relocate(error) from error
+    storage.mkdir(parents=True, exist_ok=True)
+    (storage / KEPT).write_text(json.dumps(advice.data, indent=2) + "\n", "utf-8")
+    if svg is not None:
+        try:
+            svg.write_text(advice.svg, "utf-8")
+        except OSError as error:
+            raise typer.BadParameter(f"{svg} cannot be written: {error.strerror}") from None
+        typer.echo(f"{svg}: {len(advice.pairs)} {'pair' if len(advice.pairs) == 1 else 'pairs'} drawn.")
+    elif format is Format.json:
+        typer.echo(json.dumps(advice.data, indent=2))
+    else:
+        typer.echo(str(advice))
+
+
+def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
+    """A project and its script, which need not be fit to run: the bounds may be what is missing."""
+    project, script = read_project(path)
+    script, refusals = fill_columns(script, project.root, storage_folder(project))
+    queries: tuple[AnalyzedQuery, ...] = ()
+    try:
+        queries = analyze(script)
+    except WatersmeetError as error:
+        refusals += [refusal for refusal in error.refusals if refusal.condition in _OF_NAMES]
+    if refusals:
+        raise project.relocate(WatersmeetError(refusals))
+    return project, script, queries
+
+
+def _advice(
+    project: Project,
+    script: Script,
+    queries: tuple[AnalyzedQuery, ...],
+    looking: Looking,
+    cluster: Cluster,
+    folder: Path,
+) -> Advice:
+    from watersmeet.advice.asked import asked_pairs, unseen
+    from watersmeet.advice.report import Advice
+    from watersmeet.advice.tables import advise_table
+
+    pairs = asked_pairs(script)
+    notes = [*unseen(script)]
+    if not pairs:
+        reason = " ".join(notes) or "It joins nothing and declares no two streams."
+        raise refuse("NOTHING_TO_ADVISE", script=project.script_name, reason=reason)
+    arrivals = _sampled(project, script, pairs, looking.sample, cluster, folder)
+    notes += [f"{part} is no equality of two columns: it is not looked at." for pair in pairs for part in pair.unread]
+    if any(query.where is not None for query in script.queries):
+        notes.append("All rows of the sources are looked at, those too that WHERE drops.")
+    bounds = dict(bound for query in queries for bound in bounds_now(query))
+    found: list[PairAdvice] = []
+    for pair in (pair for pair in pairs if pair.is_of_streams):
+        advised = advise_pair(_asked(pair, arrivals, bounds.get(pair.aliases)), looking.keep)
+        if advised is None:
+            notes.append(_nothing(pair, arrivals))
+        elif pair.keys or advised.chosen is not None or len(pairs) == 1:
+            found.append(advised)
+    tables = [advise_table(one) for one in arrivals.values()]
+    return Advice.of(found, [table for table in tables if table is not None], notes)
+
+
+def bounds_now(query: AnalyzedQuery) -> Iterator[tuple[tuple[str, str], tuple[int, int]]]:
+    """How long before and after a row of one alias those of another may be, as the query has it."""
+    for plan in join_plans(plan_query(query, OPERATORS).relation):
+        family = getattr(plan.analyzed, "family", plan.operator.name)
+        found = {life.port: life.bound for life in OPERATORS[family].forecast(plan)}
+        later, earlier = found.get(0), found.get(1)
+        if later is not None and earlier is not None:
+            left, right = ([scan.alias for scan in scan_plans(port.input)] for port in plan.ports)
+            yield from (((mine, other), (earlier, later)) for mine in left for other in right)
+
+
+def _asked(pair: AskedPair, arrivals: Mapping[str, Arrivals], bounds: tuple[int, int] | None) -> Asked:
+    return Asked(arrivals[pair.left.name], arrivals[pair.right.name], pair.keys, pair.kind, pair.aliases, bounds)
+
+
+def _sampled(
+    project: Project, script: Script, pairs: Sequence[AskedPair], rows: int, cluster: Cluster, folder: Path
+) -> dict[str, Arrivals]:
+    """The first rows of every source; what is said of it stays as it was written."""
+    from watersmeet.spark.sources.sampling import sample_source
+
+    placed = root_references(script, project.root.absolute())
+    placed = (resolve_paths(placed, project.root) if cluster.remote is None else placed).resolved()
+    spark = cluster.session(project, folder, script)
+    known = {source.name: source for source in placed.sources}
+    used = {source.name: source for pair in pairs for source in (pair.left, pair.right)}
+    found = ((source, sample_source(spark, placed, known[name], rows)) for name, source in used.items())
+    return {source.name: replace(arrived, source=source) for source, arrived in found}
+
+
+def _nothing(pair: AskedPair, arrivals: Mapping[str, Arrivals]) -> str:
+    empty = [name for name in (pair.left.name, pair.right.name) if not arrivals[name].rows.num_rows]
+    if empty:
+        return f"{' and '.join(dict.fromkeys(empty))}: no row is there yet, so nothing can be said of joins with it."
+    return f"{pair.left.name} and {pair.right.name}: a side has no column that could be an event time."

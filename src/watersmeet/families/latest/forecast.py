@@ -1,0 +1,14 @@
+"""What is kept to know the latest row of every key: that row."""
+
+from __future__ import annotations
+
+from watersmeet.forecast.family import Life
+from watersmeet.physical.nodes import JoinPlan
+
+
+def forecast(plan: JoinPlan) -> tuple[Life, ...]:
+    """A row per key."""
+    return (Life(0, "keys", law="the latest row of every key"),)
+
+
+FORECAST = forecast

@@ -1,0 +1,200 @@
+"""What a join of two streams needs on a cluster: the law, with every number beside what it is made of.
+
+What grows linearly: state, disk and network, with the rate; state also with the bound. What does not: a batch takes
+``batch`` seconds however many cores there are; an arriving row is looked for in every run of its shard, and these grow
+with the state; if more of the state is alive on a machine than it has at hand, every batch reads all of it again; every
+map task sends a record of marks to every shard, so that these grow with the product; and the rows of one key are joined
+by one core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.forecast.costs import MEASURED, Costs
+from watersmeet.forecast.writes import runs_alive, times_written
+
+ROOM = 0.7
+"""The share of the cores' time that is planned for: the rest is for bursts, merges and what else there is."""
+MOST_SHARDS = 4096
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A load: rows per second of both sides together, their bytes, the bound and the lags in seconds.
+
+    ``batch``: seconds of a batch that are aimed at. ``results``: result rows per row. ``heaviest``: the share of rows
+    that the heaviest key has. ``per_machine``: cores of a machine.
+    """
+
+    rate: float
+    within: float
+    row: float
+    lag: float = 0.0
+    batch: float = 10.0
+    results: float = 0.5
+    heaviest: float = 0.0
+    per_machine: int = 16
+    columns: bool = True
+
+
+@dataclass(frozen=True)
+class Line:
+    """A number, what it is called, the law it follows and what is assumed for it."""
+
+    name: str
+    value: float
+    unit: str
+    law: str
+    assumed: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a load needs. ``shards`` is how many there should be; ``too_heavy``: one key has more than a core can do.
+
+    ``is_possible``: there are so many cores; ``read``: bytes that every batch reads of its state.
+    """
+
+    asked: Asked
+    cores: int
+    shards: int
+    machines: int
+    lines: tuple[Line, ...]
+    per_shard: tuple[Line, ...]
+    seconds: float
+    too_heavy: bool
+    most_rate: float
+    is_possible: bool
+    read: float
+
+
+def row_seconds(asked: Asked, shards: int, costs: Costs = MEASURED) -> float:
+    """Seconds of a core that a row takes: itself, results it has a part in, and a look into each run of its shard."""
+    of_side = asked.rate * (asked.within + asked.lag) / 2 / shards
+    runs = runs_alive(asked.rate * asked.batch / 2 / shards, of_side)
+    return costs.per_row(asked.row, columns=asked.columns) + asked.results * costs.result + runs * costs.probe
+
+
+def read_bytes(asked: Asked, machines: int, costs: Costs = MEASURED) -> float:
+    """What a batch reads of the state: nothing while it is at hand, else all of it, for the oldest go first."""
+    state = asked.rate * (asked.within + asked.lag) * asked.row
+    return state if state > machines * costs.mapped else 0.0
+
+
+def overhead(rows: float, tasks: int, shards: int, costs: Costs = MEASURED) -> float:
+    """Seconds of cores in a batch that no row takes: tasks, calls of shards, and what each task sends to each shard."""
+    records = min(tasks * shards, rows) * costs.record
+    return tasks * costs.task + shards * costs.shard + tasks * shards * costs.mark + records
+
+
+def plan_cluster(asked: Asked, costs: Costs = MEASURED) -> Plan:
+    """What a load needs: the fewest cores whose work fits into their time."""
+    cores = _cores(asked, costs)
+    shards = max(2, cores)
+    machines = -(-cores // asked.per_machine)
+    left = max(1e-9, asked.batch - costs.batch)
+    seconds = costs.batch + _work(asked, cores, costs) / cores
+    kept = asked.rate * (asked.within + asked.lag)
+    state = kept * asked.row
+    per_run = asked.rate * asked.batch / shards / 2
+    times = times_written(per_run, kept / shards / 2)
+    crossing = 1 - 1 / machines
+    per_row = row_seconds(asked, shards, costs)
+    read = read_bytes(asked, machines, costs)
+    alive = min(state, machines * costs.mapped)
+    in_batch = min(asked.rate * asked.batch * asked.row, cores * costs.piece) * costs.copies
+    lines = (
+        Line("cores", cores, "", f"(rate x {per_row * 1e6:.2f} µs, reading, tasks, shards, records) / {ROOM:.0%}",
+             f"as on {costs.machine}; {asked.results:g} results per row"),
+        Line("machines", machines, "", f"cores / {asked.per_machine}", f"{asked.per_machine} cores each"),
+        Line("rows kept", kept, "rows", "rate x (within + lag)", "both sides about as far in time as each other"),
+        Line("state on disk", state * costs.stored, "B", f"rows kept x row x {costs.stored:g}",
+             "compressed as random numbers are, that is hardly; text is smaller"),
+        Line("memory", machines * costs.jvm + 2 * cores * costs.worker + in_batch + alive, "B",
+             "machines x JVM + 2 workers per core + rows at once x copies + runs at hand",
+             f"{costs.jvm / 1e9:.1f} GB, {costs.worker / 1e6:.0f} MB, {costs.copies:g} copies, pieces of"
+             f" {costs.piece / 2**20:.0f} MiB per core, at most {costs.mapped / 2**30:.0f} GiB of runs per machine"),
+        Line("written to disk", asked.rate * asked.row * times, "B/s", f"rate x row x {times:g} times",
+             "once when a row comes, once more for every merge that it lives through"),
+        Line("network", asked.rate * asked.row * crossing, "B/s", "rate x row x (1 - 1 / machines)",
+             "keys spread evenly; results stay where they are made"),
+        Line("read by a batch", read, "B", "nothing, or all of the state if it is not at hand",
+             f"{costs.mapped / 2**30:.0f} GiB of runs at hand per machine; a core reads {1e-6 / costs.read:,.0f} MB/s"),
+        Line("a batch", seconds, "s", f"{costs.batch:g} s + (rows, reading, tasks, shards, records) / cores",
+             f"it brings what came in {asked.batch:g} s"),
+    )  # fmt: skip
+    of_shard = (
+        Line("rows", asked.rate / shards, "rows/s", "rate / shards", "keys spread evenly"),
+        Line("rows kept", kept / shards, "rows", "rows kept / shards"),
+        Line("state", state * costs.stored / shards, "B", "state / shards"),
+        Line("busy", asked.rate / shards * per_row, "of a core", "rate / shards x seconds per row"),
+    )
+    most = ROOM * left / asked.batch / per_row / asked.heaviest if asked.heaviest else float("inf")
+    is_possible = seconds <= asked.batch
+    return Plan(asked, cores, shards, machines, lines, of_shard, seconds, asked.rate > most, most, is_possible, read)
+
+
+def _work(asked: Asked, cores: int, costs: Costs) -> float:
+    """Seconds of cores that a batch takes on so many, with a task and a shard each."""
+    shards = max(2, cores)
+    rows = asked.rate * asked.batch
+    read = read_bytes(asked, -(-cores // asked.per_machine), costs) * costs.read
+    return rows * row_seconds(asked, shards, costs) + read + overhead(rows, cores, shards, costs)
+
+
+def _cores(asked: Asked, costs: Costs) -> int:
+    """The fewest cores in whose time a batch is done; where none are enough, those with which it takes the least."""
+    left = max(1e-9, asked.batch - costs.batch) * ROOM
+    numbers = range(1, MOST_SHARDS + 1)
+    enough = next((cores for cores in numbers if _work(asked, cores, costs) <= cores * left), None)
+    return enough or min(numbers, key=lambda cores: _work(asked, cores, costs) / cores)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A batch over so many map tasks and shards: where its time goes.
+
+    Seconds of cores: ``rows``, ``marks``, ``records`` (of rows, beyond what the rows themselves take) and ``calls``
+    (tasks and shards). ``bytes``: of marks and of what records add.
+    """
+
+    tasks: int
+    shards: int
+    rows: float
+    marks: float
+    records: float
+    calls: float
+    bytes: float
+
+    @property
+    def share(self) -> float:
+        """The share of the work that is not rows."""
+        other = self.marks + self.records + self.calls
+        return other / (other + self.rows) if other + self.rows else 0.0
+
+    @property
+    def dominates(self) -> str:
+        """What takes most."""
+        parts = {"rows": self.rows, "marks": self.marks, "small records": self.records, "calls": self.calls}
+        return max(parts, key=lambda name: parts[name])
+
+
+def spreads(asked: Asked, costs: Costs = MEASURED, most: int = MOST_SHARDS) -> tuple[Spread, ...]:
+    """A batch of the load over 2, 8, 32, ... tasks and as many shards."""
+    found: list[Spread] = []
+    tasks = 2
+    while tasks <= most:
+        found.append(spread_over(asked, tasks, tasks, costs))
+        tasks *= 4
+    return tuple(found)
+
+
+def spread_over(asked: Asked, tasks: int, shards: int, costs: Costs = MEASURED) -> Spread:
+    """A batch of the load over so many map tasks and shards. Every task sends rows to every shard, if it has enough."""
+    rows = asked.rate * asked.batch
+    records = min(tasks * shards, rows)
+    return Spread(
+        tasks, shards, rows * row_seconds(asked, shards, costs), tasks * shards * costs.mark, records * costs.record,
+        tasks * costs.task + shards * costs.shard, tasks * shards * 200 + records * costs.record_bytes,
+    )  # fmt: skip
