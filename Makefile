@@ -1,13 +1,17 @@
 # Needs git, make and Python 3.11 or later; everything else is installed into .venv, locked by hash.
 # Another interpreter: make install PYTHON=/path/to/python3.12
 
+# Another Spark than the locked one, in an environment of its own: make test SPARK=4.1.4
+
 PYTHON ?= python3
-BIN := .venv/bin
+SPARK ?=
+VENV := .venv$(if $(SPARK),-spark-$(SPARK))
+BIN := $(VENV)/bin
 UV := $(BIN)/uv
-INSTALLED := .venv/.installed
+INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases soak faults lock clean
+.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases matrix matrix-one soak faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,10 +22,11 @@ install: $(INSTALLED) ## prepare .venv with the command in it (.venv/bin/watersm
 $(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) was not found; install Python 3.11 or later, or name one: make install PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $$($(PYTHON) --version) is too old, Watersmeet needs Python 3.11 or later; name one: make install PYTHON=python3.12" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; rm -rf .venv; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --build-constraints requirements/build.txt -r requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	$(if $(SPARK),$(UV) pip install --quiet --python $(BIN)/python --no-deps --build-constraints requirements/build.txt pyspark==$(SPARK) $(if $(filter 4.0.%,$(SPARK)),'protobuf<7'))
 	@touch $@
 
 demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
@@ -44,7 +49,7 @@ test-more:
 
 test-rest:
 	@$(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1; status=$$?; \
-	$(BIN)/python -m pytest -q -m spark --ignore=tests/spark >$(TOLD)/outside.txt 2>&1 && exit $$status
+	$(BIN)/python -m pytest -q -m spark --ignore=tests/spark --ignore=tests/matrix >$(TOLD)/outside.txt 2>&1 && exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
@@ -64,6 +69,23 @@ bench: install ## the same join through Watersmeet and through Spark's own, side
 cases: install ## all cases on Spark, of which `make test` runs some
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py
 
+# The latest of each line of Spark.
+SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0
+
+matrix: ## the demo, every family, restarts, types, connectors on each Spark that is supported
+	@for spark in $(SPARKS); do echo "Spark $$spark"; $(MAKE) --no-print-directory matrix-one SPARK=$$spark || exit 1; done
+
+# One case of each family, and what differs between versions if anything does.
+MATRIX_TESTS := tests/spark/test_types.py tests/spark/test_recovery.py tests/spark/test_kept_checkpoints.py \
+	tests/spark/test_avro.py tests/spark/test_submit.py tests/spark/test_cases_on_spark.py
+MATRIX_CASES := ib-v1 or window-time or sync-idle or asof-tolerance or lookup-of-a-join or table-full-join or \
+	group-aggregates or top-of-a-table or restart-keeps-matched or not case_on_spark
+
+matrix-one: install
+	$(BIN)/watersmeet demo $(VENV)/demo
+	$(BIN)/python -m pytest -q $(MATRIX_TESTS) -k '$(MATRIX_CASES)'
+	for file in tests/matrix/test_*.py; do $(BIN)/python -m pytest -q $$file || exit 1; done
+
 soak: install ## an hour of event time: state and memory must stay flat
 	$(BIN)/python -m bench.soak
 
@@ -79,5 +101,5 @@ lock: install ## resolve the dependencies of pyproject.toml anew and write requi
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 clean: ## remove .venv and what the tools leave behind
-	rm -rf .venv build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-spark-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

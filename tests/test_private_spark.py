@@ -5,12 +5,27 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    DateType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 import watersmeet
-from watersmeet.spark.private import SEEN, unknown
+from watersmeet.errors import WatersmeetError
+from watersmeet.spark import private
+from watersmeet.spark.private import SEEN, told, unknown
 
 ROOT = Path(watersmeet.__file__).parent
 ROOM = ROOT / "spark" / "private"
@@ -20,7 +35,9 @@ PUBLIC = {
     "pyspark.sql.streaming.stateful_processor",
 }  # fmt: skip
 """The modules of PySpark that its documentation names."""
-DOCUMENTED = re.compile(r"org\.apache\.spark[\w.]*\.RocksDBStateStoreProvider|org\.apache\.\w+:")
+DOCUMENTED = re.compile(
+    r"org\.apache[\w.]*\.(RocksDBStateStoreProvider|DeltaCatalog|IcebergSparkSessionExtensions)|org\.apache\.\w+:"
+)
 PRIVATE = re.compile(r"\bpyspark\.\w+|\borg\.apache\.|\bspark\.(jobGroup|watermarkDelayMs)|^_j\w+$")
 
 
@@ -31,10 +48,42 @@ def test_a_spark_that_lacks_something_is_named() -> None:
     assert "has no Arrow schemas of its own" in found.message
 
 
+def test_a_spark_that_is_too_old_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "spark_version", lambda: "3.5.9")
+    with pytest.raises(WatersmeetError, match=r"Spark 3\.5\.9 has no `transformWithStateInPandas`"):
+        private.check_version()
+    # 4.0 was made for another protobuf than the rest.
+    monkeypatch.setattr(private, "spark_version", lambda: "4.0.5")
+    monkeypatch.setattr(private, "protobuf_version", lambda: "7.36.2")
+    with pytest.raises(WatersmeetError, match="PROTOBUF_UNFIT"):
+        private.check_version()
+    monkeypatch.setattr(private, "protobuf_version", lambda: "6.33.5")
+    private.check_version()
+
+
+def test_moments_are_in_the_zone_of_the_session_where_spark_tells_them_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.pandas import types
+
+    new, moment = types.to_arrow_schema, TimestampType()
+    pairs = [
+        ("t", moment), ("n", TimestampNTZType()), ("a", ArrayType(moment)), ("m", MapType(moment, DateType())),
+        ("s", StructType([StructField("m", MapType(StringType(), moment))])),
+    ]  # fmt: skip
+    schema = StructType([StructField(name, type_, name != "m") for name, type_ in pairs])
+    want = told.arrow_schema(schema, "Asia/Tokyo")
+
+    def old(schema: Any, error: bool = False, timestamp_utc: bool = True) -> Any:
+        return new(schema, timezone="UTC") if "timezone" in signature(new).parameters else new(schema)
+
+    monkeypatch.setattr(types, "to_arrow_schema", old)
+    assert told.arrow_schema(schema, "Asia/Tokyo").equals(want, check_metadata=True)
+    assert want.field("t").type == pa.timestamp("us", "Asia/Tokyo")
+
+
 def uses(text: str) -> Iterator[str]:
     """What a module uses of PySpark that is not public: imports, attributes of others, and names in texts."""
     tree = ast.parse(text)
-    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    stated = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         match node:
             case ast.ImportFrom(module=str(module)) if module.split(".")[0] in ("pyspark", "py4j"):
@@ -47,7 +96,7 @@ def uses(text: str) -> Iterator[str]:
                 pass
             case ast.Attribute(attr=attr) if attr.startswith("_") and not attr.startswith("__"):
                 yield ast.unparse(node)
-            case ast.Constant(value=str(value)) if id(node) not in told:
+            case ast.Constant(value=str(value)) if id(node) not in stated:
                 if PRIVATE.search(DOCUMENTED.sub("", value)):
                     yield value
             case _:

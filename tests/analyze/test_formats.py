@@ -59,7 +59,7 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             f"{STREAM} {TOPIC.format('delivery', 'exactly_once')}".replace("topic 't', ", ""),
             "it names no topic for all records",
         ),
-        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json, csv or raw"),
+        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json, csv, avro or raw"),
         (
             f"{TABLE} OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
             "a time counts millis, micros or nanos",

@@ -273,15 +273,18 @@ def test_postgres_without_its_driver_is_refused(
 
 
 def test_a_table_becomes_records_by_key_and_deletes_have_no_value(spark: SparkSession) -> None:
-    from watersmeet.spark.sinks.table_sinks import upserted
+    from watersmeet.spark.sinks.table_sinks import Target, upserted
+
+    def to(*key: str) -> Target:
+        return Target(Sink("topic", "kafka", {}), "query", Path(), "upsert", key)
 
     rows = changes(spark, (1, "a", "-"), (1, "b", "+"), (2, "c", "-"), (3, None, "+"), (4, "d", "+"), (4, "d", "-"))
-    found = {row.key: row.value for row in upserted(rows, ("id",), "topic").collect()}
+    found = {row.key: row.value for row in upserted(to("id"), rows).collect()}
     assert found == {"1": '{"id":1,"name":"b"}', "2": None, "3": '{"id":3,"name":null}'}
-    both = {row.key for row in upserted(rows, ("id", "name"), "topic").collect()}
+    both = {row.key for row in upserted(to("id", "name"), rows).collect()}
     assert '{"id":2,"name":"c"}' in both
     with pytest.raises(Exception, match="KEY_NOT_UNIQUE"):
-        upserted(changes(spark, (1, "a", "+"), (1, "b", "+")), ("id",), "topic").collect()
+        upserted(to("id"), changes(spark, (1, "a", "+"), (1, "b", "+"))).collect()
 
 
 def test_rows_become_records_with_their_key(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.debezium import Debezium
-from watersmeet.formats.delta import Delta
+from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.feed import KEY_FORMAT, Feed
 from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
+from watersmeet.formats.iceberg import IcebergSink, IcebergSource
 from watersmeet.formats.kafka import Kafka, KafkaSink
 from watersmeet.formats.malformed import MALFORMED, wrong_fate
 from watersmeet.formats.postgres import PostgresSink
@@ -23,8 +24,18 @@ from watersmeet.formats.showing import Memory, Showing
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
-SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (Parquet, Json, Csv, NamedColumns, Kafka, SourceFormat)
-SINK_FORMATS: tuple[type[SinkFormat], ...] = (PostgresSink, KafkaSink, FileSink, Showing, Memory)
+SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (
+    Parquet, Json, Csv, NamedColumns, Kafka, DeltaSource, IcebergSource, SourceFormat,
+)  # fmt: skip
+SINK_FORMATS: tuple[type[SinkFormat], ...] = (
+    PostgresSink,
+    KafkaSink,
+    DeltaSink,
+    IcebergSink,
+    FileSink,
+    Showing,
+    Memory,
+)
 FEEDS: tuple[type[Feed], ...] = (Debezium, Delta)
 """What CHANGES FROM can name."""
 

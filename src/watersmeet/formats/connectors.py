@@ -7,7 +7,7 @@ that is needed is listed, so that nothing is fetched besides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watersmeet.plan.nodes import Script
 
@@ -25,10 +25,12 @@ _CLIENT = (
 class Connector:
     """What brings a format to a version of Spark.
 
-    ``packages``: all that are needed, the first of them the connector itself.
+    ``packages``: all that are needed, the first of them the connector itself. ``settings``: what a session must be set
+    to besides, from its start on.
     """
 
     packages: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def name(self) -> str:
@@ -48,9 +50,28 @@ def _avro(version: str) -> Connector:
     return Connector((f"org.apache.spark:spark-avro_2.13:{version}",))
 
 
+EXTENSIONS = "spark.sql.extensions"
+"""The setting that names what is added to Spark's language; several, separated by commas."""
+_DELTA = {
+    EXTENSIONS: "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_ICEBERG = {EXTENSIONS: "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
+
+
+def _delta(version: str) -> Connector:
+    return Connector((f"io.delta:delta-spark_2.13:{version}", f"io.delta:delta-storage:{version}"), _DELTA)
+
+
+def _iceberg(spark: str, version: str) -> Connector:
+    return Connector((f"org.apache.iceberg:iceberg-spark-runtime-{spark}_2.13:{version}",), _ICEBERG)
+
+
 CONNECTORS: Mapping[str, Mapping[str, Connector]] = {
     "kafka": {"4.0": _kafka("4.0.3"), "4.1": _kafka("4.1.3"), "4.2": _kafka("4.2.0"), "4.3": _kafka("4.2.0")},
     "avro": {"4.0": _avro("4.0.2"), "4.1": _avro("4.1.1")},
+    "delta": {"4.0": _delta("4.0.0"), "4.1": _delta("4.1.0")},
+    "iceberg": {"4.0": _iceberg("4.0", "1.10.0"), "4.1": _iceberg("4.1", "1.11.0")},
 }
 """By format, and by the version of Spark."""
 

@@ -1,18 +1,37 @@
-"""Delta's change data feed."""
+"""Delta: tables as streams, their change data feed, and tables that rows are added to or merged into by key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from watersmeet.errors import Place, refuse
+from watersmeet.formats.connectors import EXTENSIONS, connector_of
 from watersmeet.formats.feed import Feed, ddl
+from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.table_sinks import Target
 
 CHANGE_TYPE = "_change_type"
 """Where Delta tells what a row of its change data feed does."""
+VERSION = "_commit_version"
+"""Where it tells in which version of the table it does."""
+
+
+class DeltaSource(SourceFormat):
+    """A table of Delta. It has a schema of its own, and takes none."""
+
+    names: ClassVar = ("delta",)
+    title: ClassVar = "Delta"
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads."""
+        return super().load(spark, None, options)
 
 
 class Delta(Feed):
@@ -31,7 +50,38 @@ class Delta(Feed):
         return f"{ddl(self.source)}, {CHANGE_TYPE} STRING"
 
     def changes(self, frame: DataFrame) -> DataFrame:
-        """The changes; of an upsert by key the row before it does not matter."""
+        """The changes."""
         from watersmeet.spark.sources.feeds import delta_changes
 
         return delta_changes(self.source, frame)
+
+
+class DeltaSink(SinkFormat):
+    """A table of Delta, which knows the batches that it has."""
+
+    names: ClassVar = ("delta",)
+    title: ClassVar = "Delta"
+    takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
+
+    @property
+    def way_out(self) -> str:
+        """What to write where a table goes to it."""
+        return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
+
+    def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
+        """Refuse to merge in a session that does not know how."""
+        known = connector_of("delta", "4.1")
+        assert known is not None
+        needed = known.settings[EXTENSIONS]
+        if target.changes == "upsert" and needed not in str(spark.conf.get(EXTENSIONS, "")):
+            given = " ".join(f"--conf {name}={value}" for name, value in known.settings.items())
+            reason = "the session does not know MERGE of Delta"
+            hint = f"start the session with it: `{given}`."
+            option = "changes 'upsert'"
+            raise refuse("WRONG_OPTION", place, format="delta", option=option, reason=reason, hint=hint)
+
+    def writer(self, target: Target) -> Write:
+        """What writes batches."""
+        from watersmeet.spark.sinks.delta import delta_writer
+
+        return delta_writer(target)

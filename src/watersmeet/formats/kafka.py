@@ -8,8 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.broker import Topics
-from watersmeet.formats.records import KEY_TYPES
+from watersmeet.formats.records import JSON, KEY_TYPES
+from watersmeet.formats.registry import URL
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
@@ -25,6 +27,8 @@ Delivery = Literal["at_least_once", "exactly_once"]
 
 _NEW_TOPIC = ("partitions", "replication")
 """Our own options: how many a topic gets that is not there yet."""
+_VALUES = (JSON, AVRO)
+"""The formats that a value can be written in."""
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
     "kafkaconsumer.polltimeoutms",
@@ -95,6 +99,13 @@ class KafkaSink(SinkFormat):
             yield self.wrong_option(
                 f"key.format '{self.key_format}'", f"a key can be written as {', '.join(KEY_TYPES)}", hint
             )
+        if self.value_format not in _VALUES:
+            hint = f"write `value.format '{_VALUES[0]}'`."
+            reason = f"a value can be written as {' or '.join(_VALUES)}"
+            yield self.wrong_option(f"value.format '{self.value_format}'", reason, hint)
+        if self.value_format == AVRO and URL not in self.sink.said:
+            hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
+            yield self.wrong_option(f"value.format '{AVRO}'", "no registry would know the schema of its values", hint)
         for name in _NEW_TOPIC:
             said = self.sink.said.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
@@ -119,6 +130,16 @@ class KafkaSink(SinkFormat):
             missing = missing_topic(self.sink, spark)
             if missing is not None:
                 raise WatersmeetError([replace(missing, place=place)])
+
+    def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that have no schema in Avro, or one that the registry does not take; else it is registered."""
+        if self.value_format == AVRO:
+            from watersmeet.spark.sinks.records import records_of
+
+            try:
+                records_of(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
+            except WatersmeetError as error:
+                raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
 
     def _make_topic(self, place: Place | None) -> None:
         from confluent_kafka import KafkaException

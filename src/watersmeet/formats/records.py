@@ -1,8 +1,8 @@
 """Records with a key and a value, as Kafka delivers and takes them, and the formats of both.
 
-A value is JSON or CSV text, or taken as it is. A key is text, a number or bytes as Kafka's own serializers write them.
-In a table a record without a value deletes the row of its key. Declared columns with the names of `TOLD` are what Kafka
-tells of each record besides.
+A value is JSON or CSV text, Avro, or taken as it is. A key is text, a number or bytes as Kafka's own serializers write
+them. In a table a record without a value deletes the row of its key. Declared columns with the names of `TOLD` are what
+Kafka tells of each record besides.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
+from watersmeet.formats.avro.schema import AVRO, SCHEMA
 from watersmeet.formats.feed import KEY_FORMAT, Feed
+from watersmeet.formats.registry import OPTIONS as REGISTRY
+from watersmeet.formats.registry import URL
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ KEY_TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """The formats of a key, each with the type that ``_key`` then has."""
 RAW = "raw"
-VALUES = (JSON, "csv", RAW)
+VALUES = (JSON, "csv", AVRO, RAW)
 """The formats of a value. ``raw``: the one declared column is the value as it is."""
 TOLD: Mapping[str, str] = {
     "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",
@@ -48,7 +51,7 @@ def format_of_key(source: Source) -> str | None:
 class Records(Feed):
     """Rows that are the values of records."""
 
-    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT})
+    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT, SCHEMA}) | REGISTRY
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
@@ -59,6 +62,20 @@ class Records(Feed):
             reason = f"the value as it is goes into one column, and {len(inside)} are declared"
             hint = "declare one column for the value, for example `value STRING`."
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
+        yield from self._check_avro()
+
+    def _check_avro(self) -> Iterator[Refusal]:
+        """Refuse Avro whose schema nobody tells, and whose schema is told by two."""
+        said = self.source.said
+        if said[VALUE_FORMAT].lower() != AVRO or (SCHEMA in said) != (URL in said):
+            return
+        if SCHEMA in said:
+            reason, hint = f"`{URL}` tells it too", f"leave one of `{SCHEMA}` and `{URL}` out."
+            yield self.wrong_option(SCHEMA, "...", reason, hint)
+            return
+        reason = "nobody tells the schema of its values"
+        hint = f"add `{URL} 'http://host:8081'` to its OPTIONS, or the schema: `{SCHEMA} '${{file:orders.avsc}}'`."
+        yield self.wrong_option(VALUE_FORMAT, AVRO, reason, hint)
 
     def schema(self, format_: SourceFormat) -> None:
         """Records have a form of their own."""

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Place, Refusal
+from watersmeet.formats.registry import OPTIONS as REGISTRY
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
     from watersmeet.spark.sinks.table_sinks import Target
@@ -22,7 +23,7 @@ the table as it is after each batch. ``upsert``: rows are put in, replaced and d
 CHANGES, PATH = "changes", "path"
 """The option of CREATE SINK that says so; and the one that says in which folder."""
 
-OWN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"})
+OWN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"}) | REGISTRY
 """The options of a sink that are our own, in small letters. All others are Spark's."""
 
 _DATABASE = ("url", "dsn", "host", "port", "dbname")
@@ -66,6 +67,11 @@ class SinkFormat:
         return self.unasked if said is None else said.lower()
 
     @property
+    def options(self) -> dict[str, str]:
+        """The options that are Spark's."""
+        return {name: value for name, value in self.sink.options.items() if name.lower() not in OWN}
+
+    @property
     def key(self) -> tuple[str, ...]:
         """The columns by which rows are replaced, if they are said.
 
@@ -78,6 +84,11 @@ class SinkFormat:
     def key_format(self) -> str:
         """How the keys of records are written."""
         return self.sink.said.get("key.format", "string").lower()
+
+    @property
+    def value_format(self) -> str:
+        """How the values of records are written."""
+        return self.sink.said.get("value.format", "json").lower()
 
     @property
     def place(self) -> str:
@@ -111,6 +122,9 @@ class SinkFormat:
 
     def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
         """Refuse what is known to fail, now that the query is about to start."""
+
+    def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that cannot be written as the sink says."""
 
     def writer(self, target: Target) -> Write:
         """What writes batches."""

@@ -59,7 +59,7 @@ class SourceFormat:
 
     source: Source
 
-    names: ClassVar[tuple[str, ...]] = ("delta", "kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
+    names: ClassVar[tuple[str, ...]] = ("kinesis", "rate", "rate-micro-batch", "socket", "text", "xml")
     title: ClassVar[str] = ""
     may_tell_changes: ClassVar[bool] = False
     holds_json: ClassVar[bool] = False

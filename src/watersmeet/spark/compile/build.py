@@ -64,6 +64,9 @@ def build(
     fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
     if fed_by == "streams":
         check_provider(spark)
+    else:
+        # In 4.2 whoever asks for streams makes what state stores are registered with; without it there are none.
+        _ = spark.streams.active
     queries = analyze(script, extra, inputs=fed_by)
     compiler = Compiler(spark, frames, shards_of(script, spark, shards), marks, late, clock, files or {})
     return tuple(compile_plan(script, plan_on(script, query, compiler, limits), compiler) for query in queries)

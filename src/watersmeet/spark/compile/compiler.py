@@ -60,6 +60,7 @@ from watersmeet.spark.exchange.packing import (
     LATE_ROW,
     LATE_SHOWN,
     MARKS_COLUMN,
+    ORDER,
     PACKED_DDL,
     PART,
     PARTITION,
@@ -177,7 +178,9 @@ class Compiler:
             alive = " AND ".join(p.sql() for p in port.predicates)
             columns.append(_if_kept(f"NOT coalesce({alive}, false)", port.dead, kept))
         columns += [
-            F.col(quote(name)) for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION) if name in frame.columns
+            F.col(quote(name))
+            for name in (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
+            if name in frame.columns
         ]
         frame = frame.select(*columns)
         if port.route == "spread":

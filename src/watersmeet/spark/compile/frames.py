@@ -22,13 +22,21 @@ from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.relation import Output
-from watersmeet.spark.exchange.packing import LATE_ROW, LATE_SHOWN, MARKS_COLUMN, PART, PARTITION, UNMATCHED_SHOWN
+from watersmeet.spark.exchange.packing import (
+    LATE_ROW,
+    LATE_SHOWN,
+    MARKS_COLUMN,
+    ORDER,
+    PART,
+    PARTITION,
+    UNMATCHED_SHOWN,
+)
 from watersmeet.spark.exchange.rows import Met
 
 KEEP = "#keep"
 APART = (LATE_SHOWN, MALFORMED_SHOWN, *UNMATCHED_SHOWN)
 """The columns in which a result shows what is no row of it."""
-ALONG = (MARKS_COLUMN, LATE_ROW, PART, PARTITION, WEIGHT, OP, *APART)
+ALONG = (MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, WEIGHT, OP, *APART)
 """What goes through views and laterals as it is."""
 _PLACE = "#place"
 
@@ -84,7 +92,10 @@ def scanned(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> 
     else:
         source = frames[plan.source.name]
         columns = [F.col(quote(c)).alias(name) for c, name in zip(plan.columns, names, strict=True)]
-        frame = source.select(*columns, *_change(plan, source), *_partition(source, PARTITION in source.columns))
+        # Only upserts must be in order.
+        order = [ORDER] if plan.changes == "upserts" and ORDER in source.columns else []
+        partition = _partition(source, PARTITION in source.columns)
+        frame = source.select(*columns, *_change(plan, source), *partition, *map(quote, order))
     nullable = {f.name: f.nullable for f in frame.schema}
     fed = Fed(frame, nullable, feeds=feeds)
     if plan.changes != "upserts":

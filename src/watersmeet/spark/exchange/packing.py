@@ -37,6 +37,8 @@ PART = "#part"
 """In the frame of a union: the number of the part a row comes from."""
 PARTITION = "#partition"
 """In the frame of a source whose partitions have marks of their own: which one a row comes from."""
+ORDER = "#order"
+"""In the frame of a source that tells the order of its changes itself: a number that grows with it."""
 SHARD = "#shard"
 """The column that decides about the shard, where no other does; it goes no further."""
 UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
@@ -60,7 +62,8 @@ class Pack:
       `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
     - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
     - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
-    - ``position``: a column to add that tells in which order the rows of the batch were delivered; None: none
+    - ``position``: a column to add that tells in which order the rows of the batch were delivered, or what the source
+      says of it in `ORDER`; None: none
     """
 
     port: int
@@ -80,7 +83,9 @@ class Pack:
         for batch in batches:
             named = batch.rename_columns(list(self.names))
             if self.position is not None:
-                named = named.append_column(self.position, pa.array(_place(seen) + np.arange(batch.num_rows)))
+                told = named.column(ORDER) if ORDER in self.names else None
+                given = pa.array(_place(seen) + np.arange(batch.num_rows)) if told is None else told
+                named = named.append_column(self.position, given)
             seen += batch.num_rows
             self._note_marks(named, marks)
             yield from self._late(named)
@@ -130,7 +135,7 @@ class Pack:
         for name in (MARKS_COLUMN, LATE_ROW):
             if name in self.names:
                 kept = pc.and_(kept, batch.column(name).is_null())
-        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART, PARTITION) if name in self.names]
+        ours = [name for name in (self.keep, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER) if name in self.names]
         batch = batch.drop_columns(ours) if ours else batch
         return batch if pc.all(kept).as_py() else batch.filter(kept)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from watersmeet.errors import WatersmeetError, refuse
 
-SEEN = "4.3.0"
-"""The version of Spark in which everything here was seen."""
+OLDEST = (4, 0)
+SEEN = "4.0 to 4.3"
+"""The versions of Spark in which everything here was seen: those of `make matrix`."""
 
 
 def spark_version() -> str:
@@ -17,6 +18,21 @@ def spark_version() -> str:
     from pyspark import __version__
 
     return __version__
+
+
+def check_version() -> None:
+    """Refuse a Spark that is too old. What a later one lacks is said where it is looked for."""
+    if tuple(int(part) for part in spark_version().split(".")[:2]) < OLDEST:
+        raise unknown("`transformWithStateInPandas`", "no join can run")
+    if spark_version().startswith("4.0.") and int(protobuf_version().split(".")[0]) > 6:
+        raise refuse("PROTOBUF_UNFIT", version=spark_version(), found=protobuf_version())
+
+
+def protobuf_version() -> str:
+    """The version of protobuf, of which 4.0 takes up to 6: what was generated for 5 refuses to be loaded by 7."""
+    from importlib.metadata import version
+
+    return version("protobuf")
 
 
 def unknown(what: str, consequence: str) -> WatersmeetError:

@@ -3,7 +3,7 @@
 Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. It exits with 0 if
 that process has taken over. If it is dead, hung or of others, this one exits with 1, and Python is started as ever.
 
-Why: as `spare` says. Uses: the variables of the environment that tell a worker how to reach Spark. Seen in: 4.3.0.
+Why: as `spare` says. Uses: the variables of the environment that tell a worker how to reach Spark. Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ search, which else takes longer than a small task does. Where Spark runs our own
 session names `watersmeet.spark.daemon` as its daemon, which starts this.
 
 Why: ``spark.python.daemon.module`` is the one place before the fork. Uses: that setting, ``pyspark.daemon``, and
-modules of PySpark's workers by name. Seen in: 4.3.0. Where a module is missing it is not imported beforehand; where
-there is no daemon of that name Spark says so, and the setting can be left out: workers then start more slowly.
+modules of PySpark's workers by name. Seen in: 4.0 to 4.3. Where a module is missing it is not imported beforehand;
+where there is no daemon of that name Spark says so, and the setting can be left out: workers then start more slowly.
 """
 
 from __future__ import annotations

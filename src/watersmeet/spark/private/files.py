@@ -1,8 +1,8 @@
 """Files of a checkpoint and of a sink, in whatever file system they are.
 
 Why: they may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem`` through
-the JVM of a classic session (``_jvm``, ``_jsparkSession``). Seen in: 4.3.0. Through Spark Connect there is no JVM at
-hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
+the JVM of a classic session (``_jvm``, ``_jsparkSession``). Seen in: 4.0 to 4.3. Through Spark Connect there is no JVM
+at hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
 """
 
 from __future__ import annotations

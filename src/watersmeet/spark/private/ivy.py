@@ -1,7 +1,7 @@
 """Fetches jars with Ivy, by which Spark itself fetches ``spark.jars.packages``.
 
 Why: a session fetches them anew at each start and knows no list without what that asks for in turn. Uses: the file
-``ivy-*.jar`` among the jars of PySpark. Seen in: 4.3.0. Missing: nothing is fetched by it, which is said.
+``ivy-*.jar`` among the jars of PySpark. Seen in: 4.0 to 4.3. Missing: nothing is fetched by it, which is said.
 """
 
 from __future__ import annotations

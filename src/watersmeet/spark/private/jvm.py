@@ -3,7 +3,7 @@
 Why: PySpark reports whatever happens to its JVM as an error of the library that speaks to it, in many classes, and logs
 all of them with their stacks. Uses: ``SparkContext._gateway``, the process in it and ``_jvm`` of a classic session; the
 names of py4j's logger and module, of the servers for accumulators and of the errors of Spark Connect; how Java writes
-a stack. Seen in: 4.3.0. Where something is missing the error is reported as it is.
+a stack. Seen in: 4.0 to 4.3. Where something is missing the error is reported as it is.
 """
 
 from __future__ import annotations

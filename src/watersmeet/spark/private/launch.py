@@ -1,9 +1,11 @@
-"""Starts the JVM of a session with its settings in a file that only we can read.
+"""Starts the JVM of a session with its settings in a file that only we can read, unless `spark-submit` has started it.
 
 PySpark itself puts every setting on the command line of the JVM, which all users of the machine can see. What starts
-the JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one.
+the JVM is ``SparkContext._ensure_initialized``, and ``_gateway`` tells whether there is one. ``spark-submit`` tells the
+program that it starts in ``PYSPARK_GATEWAY_PORT`` how to reach its JVM.
 
-Seen in: 4.3.0. Missing: PySpark starts the JVM when it makes the session, as it does by itself.
+Seen in: 4.0 to 4.3. Missing: PySpark starts the JVM when it makes the session, as it does by itself;
+and a program that is submitted is taken for one that is not.
 """
 
 from __future__ import annotations
@@ -16,6 +18,20 @@ from tempfile import TemporaryDirectory
 
 ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _FILE = "--properties-file"
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+
+
+def submitted() -> dict[str, str] | None:
+    """The settings with which this program was submitted, its master among them; None: nobody has submitted it."""
+    if _SUBMITTED not in os.environ:
+        return None
+    from pyspark import SparkConf, SparkContext
+
+    start = getattr(SparkContext, "_ensure_initialized", None)
+    if start is not None:
+        # The settings are those of the JVM.
+        start()
+    return dict(SparkConf().getAll())
 
 
 def launch(settings: Mapping[str, str]) -> None:

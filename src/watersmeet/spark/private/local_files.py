@@ -6,7 +6,7 @@ again, that one replaces it in one step on a local disk, but not on every other 
 Hive, which comes with Spark, has for local files: so it is only for runs whose storage is on this machine, in sessions
 that name Hadoop's. Checksums beside the files are left out, as Spark's own way leaves out Hadoop's: a
 file and its checksum are not replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through
-the JVM of a classic session. Seen in: 4.3.0. Missing: Spark's own way, which is slower.
+the JVM of a classic session. Seen in: 4.0 to 4.3. Missing: Spark's own way, which is slower.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Python that Spark's workers on this machine run: a command of our own before this interpreter.
 
 Why: Spark puts its archive of PySpark before the package that is installed, and offers no setting to leave it out.
-Uses: the names of its archives on ``PYTHONPATH``, and how it calls Python for a worker. Seen in: 4.3.0. Where archives
-are called otherwise they stay on the path: workers then start more slowly.
+Uses: the names of its archives on ``PYTHONPATH``, and how it calls Python for a worker. Seen in: 4.0 to 4.3. Where
+archives are called otherwise they stay on the path: workers then start more slowly.
 
 In a session that is not ours: ``SparkContext.pythonExec`` and ``environment``, which every function that is sent to
 workers takes along. Where they are missing, workers run what they ran.

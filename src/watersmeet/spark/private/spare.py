@@ -6,15 +6,16 @@ the command that Spark runs as Python (see `python`) hands the request over thro
 that the request was taken. If nobody answers, Spark starts a process as ever.
 
 Why: Spark has no setting to keep that process. Uses: the name of the module that it runs
-(``transform_with_state_driver_worker``), its ``main``, ``pyspark.worker_util`` and the variables of the environment
-that tell a worker how to reach Spark. Seen in: 4.3.0. Where one of them is missing the process ends at its
-first import, and the command that looks for it starts Python as ever.
+(``transform_with_state_driver_worker``) and the variables of the environment that tell a worker how to reach Spark.
+Seen in: 4.0 to 4.3. Where one of them is missing the process ends at its first import, and the command that looks for
+it starts Python as ever.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -22,6 +23,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import MutableMapping
 from pathlib import Path
 
@@ -91,9 +93,9 @@ def _work(asking: socket.socket) -> None:
             return
     given = {name: value for name, value in zip(REQUEST, request.split("\t"), strict=True) if value}
     os.environ.update(given)
-    worker = importlib.import_module(WORKER)
-    with importlib.import_module("pyspark.worker_util").get_sock_file_to_executor() as file:
-        worker.main(file, file)
+    # As Spark runs it: how it reaches Spark is its own matter. All that it imports is there already.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    runpy.run_module(WORKER, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What Spark tells only between the lines: in a log, in metadata of a column, in a message, in a file, in a property.
 
-Each function says what it reads. Seen in: 4.3.0.
+Each function says what it reads. Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.spark.private import unknown
@@ -51,13 +53,30 @@ def unlogged() -> Generator[None]:
 def arrow_schema(schema: StructType, timezone: str | None) -> Any:
     """The Arrow schema in which Spark's workers receive rows of a schema.
 
-    Uses ``pyspark.sql.pandas.types``: nothing public tells it before there are rows. Without it nothing can run.
+    Uses ``pyspark.sql.pandas.types``: nothing public tells it before there are rows. Without it nothing can run. Up to
+    4.1 it takes no zone and moments are told in UTC, though workers receive them in the zone of the session.
     """
     try:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise unknown("`to_arrow_schema`", "no rows can be handed to workers") from error
-    return to_arrow_schema(schema, timezone=timezone)
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone=timezone)
+    return pa.schema([_in_zone(field, timezone) for field in to_arrow_schema(schema)])
+
+
+def _in_zone(field: Any, timezone: str | None) -> Any:
+    """A field of an Arrow schema whose moments are in that zone."""
+    type_ = field.type
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return field.with_type(pa.timestamp(type_.unit, timezone))
+    if pa.types.is_struct(type_):
+        return field.with_type(pa.struct([_in_zone(one, timezone) for one in type_]))
+    if pa.types.is_list(type_):
+        return field.with_type(pa.list_(_in_zone(type_.value_field, timezone)))
+    if pa.types.is_map(type_):
+        return field.with_type(pa.map_(_in_zone(type_.key_field, timezone), _in_zone(type_.item_field, timezone)))
+    return field
 
 
 def watermark_delays(frame: DataFrame) -> dict[str, int]:

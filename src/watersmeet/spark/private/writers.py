@@ -3,8 +3,8 @@
 Why: users start their queries themselves, with `DataFrame.writeStream`, perhaps far behind the join; PySpark has no
 hook before a start, and a listener hears of it too late to refuse. Uses: the methods of `DataStreamWriter` are wrapped;
 of the classic one its ``_df``, and the text and the leaves of ``_jdf``'s plan, of the one of Spark Connect
-``_write_stream`` and its plan. Seen in: 4.3.0. Where something is missing nothing is seen: the query starts as ever,
-and its workers find a foreign state when they open it.
+``_write_stream`` and its plan. Seen in: 4.0 to 4.3. Where something is missing nothing is seen: the query starts as
+ever, and its workers find a foreign state when they open it.
 """
 
 from __future__ import annotations

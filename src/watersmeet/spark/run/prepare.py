@@ -191,6 +191,7 @@ def _prepared(
     }
     for one in (target, *others.values()):
         one.format.check_target(one, script.place(one.sink.span), spark)
+    target.format.check_rows(target, built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
     return Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner)

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
+from watersmeet.spark.private import check_version
 from watersmeet.spark.private.jvm import hold_lock, root_cause
-from watersmeet.spark.private.launch import launch
+from watersmeet.spark.private.launch import launch, submitted
 from watersmeet.spark.private.local_files import FILES
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
@@ -70,11 +71,13 @@ def session(
 ) -> SparkSession:
     """The active session, else a new one on ``remote`` (Spark Connect) or ``master`` (default: all cores here).
 
+    In a program that ``spark-submit`` has started, the master and all settings are those that were given there.
     ``conf`` goes before our settings. With ``log``, what the JVM writes to its standard error goes to that file.
     ``formats``: those that it is to know; what brings them is fetched.
     """
     if find_spec("pyspark") is None:
         raise refuse("SPARK_NOT_INSTALLED", package="pyspark")
+    check_version()
     from pyspark.sql import SparkSession  # imported late: it takes most of a second
 
     active = SparkSession.getActiveSession()
@@ -85,6 +88,9 @@ def session(
         given["spark.jars.packages"] = ",".join(packages)
     if remote is not None:
         return _started(SparkSession.builder.remote(remote), {**STATE, **given}, None)
+    theirs = submitted()
+    if theirs is not None:
+        return _started(SparkSession.builder, submitted_settings(theirs, master, given), None)
     given = with_connectors(formats, given, os.environ)
     chosen = retrying(master or given.get("spark.master", "local[*]"), given.get("spark.task.maxFailures", TRIES))
     folders = _prepare_environment(chosen, given, log)
@@ -116,6 +122,24 @@ def settings(
     theirs = conf.get(JAVA_OPTIONS, "")
     options = (_java_options(log, temporary), "" if "Archive" in theirs else archive, theirs)
     made[JAVA_OPTIONS] = " ".join(filter(None, options))
+    return made
+
+
+def submitted_settings(theirs: Mapping[str, str], master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a session in a program that was submitted with ``theirs``, which go before ours.
+
+    Its JVM runs already: what that must be started with cannot be set any more.
+
+    >>> submitted_settings({"spark.master": "local[3]"}, None, {})["spark.sql.shuffle.partitions"]
+    '3'
+    >>> "spark.sql.shuffle.partitions" in submitted_settings({"spark.master": "yarn"}, None, {})
+    False
+    """
+    asked = {} if master is None else {"spark.master": master}
+    made = {**STATE, **theirs, **asked, **conf}
+    chosen = made.get("spark.master", "")
+    if chosen.startswith("local"):
+        made.setdefault("spark.sql.shuffle.partitions", str(max(2, cores(chosen))))
     return made
 
 

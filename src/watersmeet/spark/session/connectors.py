@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from watersmeet.errors import refuse
-from watersmeet.formats.connectors import JARS, connectors_of
+from watersmeet.formats.connectors import EXTENSIONS, JARS, connectors_of
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.ivy import spark_jars
 from watersmeet.spark.session.jars import fetched
@@ -18,8 +18,17 @@ _GIVEN = (JARS, "spark.jars.packages", "spark.driver.extraClassPath")
 
 def with_connectors(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """The settings of a session that knows those formats. What the user gives goes before what we would add."""
+    formats = [*formats]
     jars = [*filter(None, [conf.get(JARS)]), *map(str, connector_jars(formats, conf, environ))]
-    return {**conf, JARS: ",".join(jars)} if jars else dict(conf)
+    found = {**conf, JARS: ",".join(jars)} if jars else dict(conf)
+    for one in connectors_of(formats, spark_version()):
+        for name, value in one.settings.items():
+            given = found.get(name, "")
+            if name == EXTENSIONS and given and value not in given:
+                found[name] = f"{given},{value}"
+            else:
+                found.setdefault(name, value)
+    return found
 
 
 def connector_jars(formats: Iterable[str], conf: Mapping[str, str], environ: Mapping[str, str]) -> list[Path]:

@@ -19,7 +19,7 @@ HEADERS = BATCH_HEADER, POSITION_HEADER = "watersmeet.batch", "watersmeet.positi
 def records_of(target: Target, batch: DataFrame, number: int) -> DataFrame:
     """The records that a batch is."""
     if target.changes == "upsert":
-        return upserted(batch, target.key, target.sink.name, target.format.key_format)
+        return upserted(target, batch)
     if target.changes == "log":
         return encoded_rows(target, logged(batch).withColumn(BATCH, F.lit(number).cast("bigint")))
     return encoded_rows(target, batch)

@@ -18,7 +18,8 @@ from watersmeet.analyze.table_sinks import key_columns, result_columns
 from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
-from watersmeet.formats.sink import OWN, PATH, Changes, SinkFormat
+from watersmeet.formats.avro.schema import AVRO
+from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import local_path
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
@@ -27,6 +28,7 @@ from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
 from watersmeet.spark.private.files import is_reachable
 from watersmeet.spark.private.told import query_id
+from watersmeet.spark.sinks.avro import in_avro
 from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.snapshots import Snapshot
@@ -56,7 +58,7 @@ class Target:
     @property
     def options(self) -> dict[str, str]:
         """The options that are Spark's."""
-        return {name: value for name, value in self.sink.options.items() if name.lower() not in OWN}
+        return self.format.options
 
     @property
     def plain(self) -> Sink:
@@ -108,7 +110,14 @@ def batch_writer(target: Target) -> Write:
 def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
     """Rows as the sink takes them."""
     is_encoded = target.format.is_encoded(target.changes)
-    return encoded(rows, target.key, target.format.key_format) if is_encoded else rows
+    if not is_encoded:
+        return rows
+    return as_values(target, encoded(rows, target.key, target.format.key_format, target.format.value_format))
+
+
+def as_values(target: Target, records: DataFrame) -> DataFrame:
+    """Records whose values are as the sink takes them."""
+    return in_avro(target.sink, records) if target.format.value_format == AVRO else records
 
 
 def logged(batch: DataFrame) -> DataFrame:
@@ -116,17 +125,18 @@ def logged(batch: DataFrame) -> DataFrame:
     return changes_shown(consolidated(batch))
 
 
-def upserted(batch: DataFrame, key: tuple[str, ...], name: str, key_format: str = "string") -> DataFrame:
+def upserted(target: Target, batch: DataFrame) -> DataFrame:
     """The changes of a batch as records: the row that a key has now, or no value for one that has none any more."""
     rows = consolidated(batch)
     weight = F.col(quote(WEIGHT))
-    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(key), "target": name}).travelling()
-    kept = rows.select(key_of(key, key_format).alias("key"), value_of(columns_of(rows)).alias("row"), weight.alias("n"))
+    text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name}).travelling()
+    own, value = key_of(target.key, target.format.key_format), value_of(columns_of(rows), target.format.value_format)
+    kept = rows.select(own.alias("key"), value.alias("row"), weight.alias("n"))
     comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
     latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)
     by_key = kept.groupBy("key").agg(F.sum(comes).alias("n"), latest.alias("row"))
-    value = F.when(F.col("n") <= 1, F.col("row")).otherwise(F.raise_error(F.lit(text)).cast("string"))
-    return by_key.select("key", value.alias("value"))
+    one = F.when(F.col("n") <= 1, F.col("row")).otherwise(F.raise_error(F.lit(text)).cast(kept.schema["row"].dataType))
+    return as_values(target, by_key.select("key", one.alias("value")))
 
 
 def run_of(checkpoint: Path) -> str:

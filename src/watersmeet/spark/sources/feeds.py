@@ -8,9 +8,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats import source_format
-from watersmeet.formats.delta import CHANGE_TYPE
+from watersmeet.formats.delta import CHANGE_TYPE, VERSION
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.exchange.packing import ORDER
 from watersmeet.spark.sources.malformed import along
 from watersmeet.spark.sources.records import (
     COMES,
@@ -24,7 +25,12 @@ from watersmeet.spark.sources.records import (
 
 
 def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
-    """The changes in rows of Delta's change data feed; of an upsert by key the row before it does not matter."""
+    """The changes in rows of Delta's change data feed.
+
+    By key, they count in the order of their versions, and within one what goes does so before anything comes: Delta
+    delivers them otherwise. Rows in its form that have no version count as they are delivered; of an upsert the row
+    before it is left out then.
+    """
     kind = F.col(CHANGE_TYPE)
     reason = "its `_change_type` is none that Delta has"
     hint = "read Delta's change data feed, or leave CHANGES FROM out."
@@ -33,8 +39,14 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
         .when(kind.isin("delete", "update_preimage"), GOES)
         .otherwise(raised(source, reason, hint, "string"))
     )
-    rows = frame.where(kind.isNull() | (kind != "update_preimage")) if source.primary_key else frame
-    return rows.select(*declared_columns(source), sign.alias(CHANGE), *along(frame))
+    changes = frame.withColumn(CHANGE, sign)
+    columns = (*declared_columns(source), F.col(CHANGE), *along(frame))
+    if not source.primary_key:
+        return changes.select(*columns)
+    if VERSION not in frame.columns:
+        return changes.where(kind.isNull() | (kind != "update_preimage")).select(*columns)
+    order = F.col(VERSION).cast("bigint") * 2 + (F.col(CHANGE) == COMES).cast("bigint")
+    return changes.select(*columns, order.alias(ORDER))
 
 
 def told_rows(source: Source, frame: DataFrame) -> DataFrame:

@@ -9,10 +9,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.feed import CHANGE, Feed
 from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, RAW, TOLD, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import PARTITION
+from watersmeet.spark.sources.avro import OPENED, WRONG, with_opened
 from watersmeet.spark.sources.malformed import (
     PLACE,
     REASON,
@@ -43,14 +45,15 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     key_format = _key_format(source)
     beside = _told_beside(source, frame)
     inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
-    is_json = source.said[VALUE_FORMAT].lower() == JSON
-    value = _opened(source, inside, is_json=is_json)
+    format_ = source.said[VALUE_FORMAT].lower()
+    frame = with_opened(source, frame, inside) if format_ == AVRO else frame
+    value = _opened(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
     key = F.col("key") if has_key else F.lit(None).cast("binary")
     told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     is_empty = F.col("value").isNull().alias("is_empty")
     opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, *beside.values())
-    opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, is_json=is_json))
+    opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, format_))
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
     columns = [*(_column(source, f, key_format) for f in inside), *beside]
@@ -77,13 +80,16 @@ def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
     return {f.name.lower(): F.col(quote(name)).cast(f.type).alias(f.name) for f, name in wanted if name is not None}
 
 
-def _opened(source: Source, inside: Sequence[Field], *, is_json: bool) -> Column:
-    """The declared columns out of the value, and its text if it could not be read."""
+def _opened(format_: str, inside: Sequence[Field]) -> Column:
+    """The declared columns out of the value, and its text, or the reason, if it could not be read."""
     value = F.col("value")
-    if source.said[VALUE_FORMAT].lower() == RAW:
+    if format_ == AVRO:
+        columns = (F.col(quote(OPENED)).getField(f.name).alias(f.name) for f in inside)
+        return F.struct(*columns, F.col(quote(WRONG)).alias(UNREAD))
+    if format_ == RAW:
         return F.struct(value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(UNREAD))
     ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
-    opens = F.from_json if is_json else F.from_csv
+    opens = F.from_json if format_ == JSON else F.from_csv
     return opens(value.cast("string"), with_unread(ddl), unread_as({}))
 
 
@@ -112,15 +118,16 @@ def place_of_record(frame: DataFrame) -> Column:
     return place_of(**{name: named[name] for name in ("topic", "partition", "offset") if name in named})
 
 
-def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, *, is_json: bool) -> Column:
+def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, format_: str) -> Column:
     """Why a record is malformed; NULL if it is not."""
     types = {f.name: f.type for f in inside}
     unread = F.col("value").getField(UNREAD)
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
     empty = source.kind == "stream" and bool(inside)
+    misread = unread if format_ == AVRO else misread_text(unread, read, types, {}, is_json=format_ == JSON)
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
-        F.when(unread.isNotNull(), misread_text(unread, read, types, {}, is_json=is_json)),
+        F.when(unread.isNotNull(), misread),
         wrong_key(F.col("key"), key_format),
     )
 
@@ -188,13 +195,16 @@ def _double(bits: Column) -> Column:
     return F.when(bits < 0, -size).otherwise(size)
 
 
-def encoded(frame: DataFrame, key: Sequence[str] = (), key_format: str = "string") -> DataFrame:
-    """Rows as records: the columns ``key``, else ``_key`` if there is one, as the key, and a JSON value.
+def encoded(
+    frame: DataFrame, key: Sequence[str] = (), key_format: str = "string", value_format: str = JSON
+) -> DataFrame:
+    """Rows as records: the columns ``key``, else ``_key`` if there is one, as the key, and the others as the value.
 
     What stands in ``_key`` is not repeated in the value; other columns are.
     """
     chosen = tuple(key) or tuple(name for name in frame.columns if name.lower() == KEY)
-    return frame.select(key_of(chosen, key_format).alias("key"), value_of(frame.columns).alias("value"))
+    value = value_of(frame.columns, value_format)
+    return frame.select(key_of(chosen, key_format).alias("key"), value.alias("value"))
 
 
 def key_of(names: Sequence[str], format_: str = "string") -> Column:
@@ -224,9 +234,10 @@ def encoded_key(value: Column, format_: str) -> Column:
             return value.cast("string")
 
 
-def value_of(names: Sequence[str]) -> Column:
-    """Columns as the value of a record: a JSON object of all but ``_key``, NULLs among them."""
-    return _object([name for name in names if name.lower() != KEY])
+def value_of(names: Sequence[str], format_: str = JSON) -> Column:
+    """Columns as the value of a record, all but ``_key``: a JSON object, NULLs among them; for Avro a struct."""
+    inside = [name for name in names if name.lower() != KEY]
+    return F.struct(*(F.col(quote(name)) for name in inside)) if format_ == AVRO else _object(inside)
 
 
 def _object(names: Sequence[str]) -> Column:

@@ -1,0 +1,196 @@
+"""Rows out of Avro, a field of all rows at a time.
+
+What a row has is only known by reading what comes before, so fields are read in the order of the writer's schema, also
+those that nobody asked for. The reader's schema says what a field that is asked for was called before, and what stands
+for one that the writer did not have; the declared type is what its values become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.formats.avro.reader import Reader, Rows
+from watersmeet.formats.avro.schema import AvroSchema, AvroType, SchemaError, field_of, nullable
+from watersmeet.formats.avro.values import default_of, meaning_of, spelled, stored
+
+Plan = Callable[[Reader, Rows], Any]
+"""What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Values of rows as a struct of columns, and which of the rows have bytes that do not fit the schema."""
+
+    values: Any
+    bad: Any
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How rows of a writer are read: its schema, the reader's if there is one, and the Arrow type that is asked for.
+
+    Making one refuses what cannot be read so, with a `SchemaError`.
+    """
+
+    writer: AvroSchema
+    wanted: Any
+    reader: AvroSchema | None = None
+
+    def __post_init__(self) -> None:
+        if self.writer.whole(self.writer.type).kind != "record":
+            raise SchemaError("it is no record, so that it has no columns")
+        self.plan()
+
+    def rows(self, values: Any, skip: int = 0) -> Decoded:
+        """Rows out of their bytes, behind the first ``skip`` of each."""
+        flat = values.cast(pa.large_binary())
+        _, offsets, data = flat.buffers()
+        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+        ends = places[1:].copy()
+        reader = Reader(np.frombuffer(data or b"", np.uint8), np.minimum(places[:-1] + skip, ends), ends)
+        rows = np.arange(len(flat))
+        found = self.plan()(reader, rows)
+        reader.fail(rows[reader.at != reader.ends])
+        return Decoded(found, reader.bad)
+
+    def plan(self) -> Plan:
+        """What reads a row."""
+        return self._of(self.writer.type, self.wanted, None if self.reader is None else self.reader.type)
+
+    def _of(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+        """What reads values of a type as an Arrow type, or goes over them; ``like``: what the reader's schema says."""
+        whole = self.writer.whole(type_)
+        if wanted is None and type_.kind == "ref":
+            # A type may be within itself: how it is gone over is looked up only where there are rows that have it.
+            return lambda reader, rows: self._of(whole, None, None)(reader, rows) if len(rows) else None
+        match whole.kind:
+            case "record":
+                return self._record(whole, wanted, self._like(like, "record"))
+            case "union":
+                return self._union(whole, wanted, like)
+            case "array" | "map":
+                return self._many(whole, wanted, self._like(like, whole.kind))
+            case _:
+                read = stored(whole)
+                if wanted is None:
+                    return lambda reader, rows: read(reader, rows, False)
+                meaning = meaning_of(whole, wanted)
+                return lambda reader, rows: meaning(reader, rows, read(reader, rows, True))
+
+    def _like(self, like: AvroType | None, kind: str) -> AvroType | None:
+        """What the reader's schema has besides NULL, if it is of that kind."""
+        if like is None or self.reader is None:
+            return None
+        whole = self.reader.whole(nullable(self.reader.whole(like))[0])
+        return whole if whole.kind == kind else None
+
+    def _record(self, record: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+        if wanted is not None and not pa.types.is_struct(wanted):
+            raise SchemaError(f"it is a record, which is no {spelled(wanted)}")
+        asked: dict[str, tuple[str, Any, AvroType | None]] = {}
+        defaults: dict[str, Any] = {}
+        for column in wanted or ():
+            known = None if like is None else field_of(like, column.name)
+            found = field_of(record, column.name, () if known is None else known.aliases)
+            if found is not None:
+                asked[found.name] = (column.name, column.type, None if known is None else known.type)
+            elif known is not None and self.reader is not None:
+                defaults[column.name] = default_of(self.reader, known, column.type)
+        plans = [(one.name, self._inside(one.name, one.type, *asked.get(one.name, ("", None, None))[1:]))
+                 for one in record.fields]  # fmt: skip
+
+        def read(reader: Reader, rows: Rows) -> Any:
+            values = {name: plan(reader, rows) for name, plan in plans}
+            if wanted is None:
+                return None
+            columns = {column: values[name] for name, (column, _, _) in asked.items()}
+            columns |= {name: pa.repeat(value, len(rows)) for name, value in defaults.items()}
+            found = [columns.get(one.name, pa.nulls(len(rows), one.type)) for one in wanted]
+            return pa.StructArray.from_arrays(found, fields=[one.with_nullable(True) for one in wanted])
+
+        return read
+
+    def _inside(self, name: str, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+        try:
+            return self._of(type_, wanted, like)
+        except SchemaError as error:
+            raise SchemaError(f"`{name}`: {error}") from error
+
+    def _union(self, union: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+        if wanted is not None and nullable(union)[0].kind == "union":
+            raise SchemaError("it is one of several types, which no column can be")
+        plans = [None if one.kind == "null" else self._of(one, wanted, like) for one in union.inner]
+
+        def read(reader: Reader, rows: Rows) -> Any:
+            branches = reader.longs(rows)
+            reader.fail(rows[(branches < 0) | (branches >= len(plans))])
+            values = None if wanted is None else pa.nulls(len(rows), wanted)
+            for number, plan in enumerate(plans):
+                has = branches == number
+                found = None if plan is None else plan(reader, rows[has])
+                if found is not None and wanted is not None:
+                    # The one branch that is not NULL.
+                    values = found.take(pa.array(np.cumsum(has) - 1, mask=~has))
+            return values
+
+        return read
+
+    def _many(self, type_: AvroType, wanted: Any | None, like: AvroType | None) -> Plan:
+        """Elements of arrays and maps: blocks of them, each after its number, until one has none."""
+        is_map = type_.kind == "map"
+        if wanted is not None and not (pa.types.is_map(wanted) if is_map else pa.types.is_list(wanted)):
+            raise SchemaError(f"it is of kind {type_.kind}, which is no {spelled(wanted)}")
+        types: list[Any] = [None, None] if is_map else [None]
+        if wanted is not None:
+            types = [wanted.key_type, wanted.item_type] if is_map else [wanted.value_type]
+        plans = [self._of(type_.inner[0], types[-1], None if like is None else like.inner[0])]
+        if is_map:
+            plans.insert(0, self._of(AvroType("string"), types[0], None))
+
+        def read(reader: Reader, rows: Rows) -> Any:
+            owners: list[Any] = []
+            parts: list[list[Any]] = []
+            blocks = np.arange(len(rows))
+            while len(blocks):
+                counts = _block(reader, rows[blocks])
+                blocks, counts = blocks[counts != 0], counts[counts != 0]
+                for turn in range(counts.max(initial=0)):
+                    having = blocks[counts > turn]
+                    parts.append([plan(reader, rows[having]) for plan in plans])
+                    owners.append(having)
+            return None if wanted is None else _lists(wanted, len(rows), owners, parts, types)
+
+        return read
+
+
+def _block(reader: Reader, rows: Rows) -> Any:
+    """How many elements come next in each row; a block that also tells its size has a negative number."""
+    counts = reader.longs(rows)
+    sized = counts < 0
+    if sized.any():
+        reader.longs(rows[sized])
+        counts = np.abs(counts)
+    # An element has a byte at least, but for those that are nothing.
+    broken = counts > reader.ends[rows] - reader.at[rows]
+    reader.fail(rows[broken])
+    return np.where(broken, 0, counts)
+
+
+def _lists(wanted: Any, rows: int, owners: list[Any], parts: list[list[Any]], types: list[Any]) -> Any:
+    """Lists or maps out of elements, which were read one of each row at a time."""
+    owner = np.concatenate(owners) if owners else np.zeros(0, np.int64)
+    order = pa.array(np.argsort(owner, kind="stable"))
+    counts = np.bincount(owner, minlength=rows)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    flat = [
+        pa.concat_arrays([found[n] for found in parts]).take(order) if parts else pa.array([], type_)
+        for n, type_ in enumerate(types)
+    ]
+    if pa.types.is_map(wanted):
+        return pa.MapArray.from_arrays(offsets, *flat).cast(wanted)
+    return pa.ListArray.from_arrays(offsets, flat[0]).cast(wanted)

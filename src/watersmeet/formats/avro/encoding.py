@@ -1,0 +1,198 @@
+"""Rows into Avro, a column at a time, and the schema that they are written with.
+
+What a column becomes is `Ragged`: the bytes of all rows one after the other, and where each row begins. A record is its
+columns row by row; a list is its elements, which lie beside one another already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.formats.avro.schema import SchemaError, is_name
+from watersmeet.formats.avro.values import spelled
+
+_PLAIN = {
+    pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long",
+    pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.binary(): "bytes",
+    pa.date32(): {"type": "int", "logicalType": "date"},
+    pa.time64("ns"): {"type": "long", "logicalType": "time-micros"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """The bytes of rows. ``ends`` begins with 0 and has the end of each row."""
+
+    data: Any
+    ends: Any
+
+    @property
+    def lengths(self) -> Any:
+        """How many bytes each row has."""
+        return np.diff(self.ends)
+
+
+def schema_of(fields: Sequence[Any], name: str) -> dict[str, Any]:
+    """The schema of a record with Arrow fields, as JSON has it; `SchemaError` for what Avro has no type or name for.
+
+    >>> schema_of([pa.field("id", pa.int64(), nullable=False), pa.field("n", pa.int32())], "orders")["fields"]
+    [{'name': 'id', 'type': 'long'}, {'name': 'n', 'type': ['null', 'int'], 'default': None}]
+    """
+    made: list[dict[str, Any]] = []
+    for one in fields:
+        if not is_name(one.name):
+            raise SchemaError(f"a column cannot be called `{one.name}` in Avro: letters, digits and _ are its names")
+        type_ = _schema(one, f"{name}_{one.name}")
+        made.append({"name": one.name, "type": type_, **({"default": None} if one.nullable else {})})
+    return {"type": "record", "name": name, "fields": made}
+
+
+def _schema(field: Any, name: str) -> Any:
+    made = _of_type(field.type, name)
+    return ["null", made] if field.nullable else made
+
+
+def _of_type(type_: Any, name: str) -> Any:
+    if type_ in _PLAIN:
+        return _PLAIN[type_]
+    if pa.types.is_timestamp(type_):
+        return {"type": "long", "logicalType": "local-timestamp-micros" if type_.tz is None else "timestamp-micros"}
+    if pa.types.is_decimal(type_):
+        return {"type": "bytes", "logicalType": "decimal", "precision": type_.precision, "scale": type_.scale}
+    if pa.types.is_struct(type_):
+        return schema_of([*type_], name)
+    if pa.types.is_list(type_):
+        return {"type": "array", "items": _schema(type_.value_field, f"{name}_element")}
+    if pa.types.is_map(type_) and type_.key_type == pa.string():
+        return {"type": "map", "values": _schema(type_.item_field, f"{name}_value")}
+    raise SchemaError(f"Avro has no type for {spelled(type_)}")
+
+
+def encoded_rows(values: Any, header: bytes = b"") -> Any:
+    """Structs as an array of their bytes, each behind the same first ones; NULL stays NULL."""
+    has = values.is_valid()
+    rows = values.filter(has)
+    found = _beside([_constant(header, len(rows)), _record(rows)])
+    ends = found.ends.astype(np.int32) if found.ends[-1] < 2**31 else None
+    if ends is None:
+        raise SchemaError("the values of a batch have more than 2 GiB")
+    made = pa.BinaryArray.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(found.data)])
+    index = np.cumsum(np.asarray(has)) - 1
+    return made.take(pa.array(index, mask=~np.asarray(has)))
+
+
+def _record(rows: Any) -> Ragged:
+    columns = [_nullable(column, field) for column, field in zip(rows.flatten(), rows.type, strict=True)]
+    return _beside([_constant(b"", len(rows)), *columns])
+
+
+def _nullable(column: Any, field: Any) -> Ragged:
+    """Values behind the number of their branch, where there may be none."""
+    if not field.nullable:
+        return _values(column)
+    has = np.asarray(column.is_valid())
+    found = _values(column.drop_null())
+    lengths = np.zeros(len(column), np.int64)
+    lengths[has] = found.lengths
+    return _beside([_longs(has.astype(np.int64)), Ragged(found.data, _ends(lengths))])
+
+
+def _values(column: Any) -> Ragged:
+    """Values of which none is NULL."""
+    type_ = column.type
+    if pa.types.is_struct(type_):
+        return _record(column)
+    if pa.types.is_list(type_) or pa.types.is_map(type_):
+        return _many(column)
+    if pa.types.is_decimal(type_):
+        return _decimals(column)
+    if type_ in (pa.string(), pa.binary()):
+        _, offsets, data = column.cast(pa.large_binary()).buffers()
+        places = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
+        inside = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
+        return _beside([_longs(np.diff(places)), Ragged(inside, places - places[0])])
+    if pa.types.is_boolean(type_):
+        return Ragged(np.asarray(column.cast(pa.uint8())), np.arange(len(column) + 1))
+    if pa.types.is_floating(type_):
+        data = np.ascontiguousarray(np.asarray(column))
+        return Ragged(data.view(np.uint8), np.arange(len(column) + 1) * data.itemsize)
+    if pa.types.is_time64(type_):
+        # Spark's times have nanoseconds; the rest of a microsecond is cut off.
+        return _longs(np.asarray(column.cast(pa.int64())) // 1000)
+    whole = column.cast(pa.int32()) if pa.types.is_date32(type_) else column
+    return _longs(np.asarray(whole.cast(pa.int64())))
+
+
+def _many(column: Any) -> Ragged:
+    """Lists and maps: the number of elements, then these, then the number of no more."""
+    is_map = pa.types.is_map(column.type)
+    counts = np.diff(np.asarray(column.offsets))
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    if is_map:
+        keys, items = (part.slice(first, last - first) for part in (column.keys, column.items))
+        elements = _beside([_values(keys), _nullable(items, column.type.item_field)])
+    else:
+        elements = _nullable(column.values.slice(first, last - first), column.type.value_field)
+    inside = Ragged(elements.data, elements.ends[_ends(counts)])
+    return _beside([_some(counts), inside, _constant(b"\0", len(column))])
+
+
+def _some(counts: Any) -> Ragged:
+    """Numbers that are not 0; nothing in the place of one that is."""
+    found = _longs(counts[counts > 0])
+    lengths = np.zeros(len(counts), np.int64)
+    lengths[counts > 0] = found.lengths
+    return Ragged(found.data, _ends(lengths))
+
+
+def _longs(values: Any) -> Ragged:
+    """Numbers in as many bytes as they need."""
+    values = values.astype(np.int64)
+    folded = ((values << 1) ^ (values >> 63)).view(np.uint64)
+    place = np.arange(10, dtype=np.uint64)
+    parts: Any = np.bitwise_and(folded[:, None] >> (np.uint64(7) * place), np.uint64(0x7F))
+    # The last byte is the highest that is not 0, or the first.
+    lengths = np.where(parts > 0, place + np.uint64(1), np.uint64(1)).max(axis=1, initial=1).astype(np.int64)
+    goes_on = place.astype(np.int64) < (lengths - 1)[:, None]
+    parts[goes_on] |= np.uint64(0x80)
+    return Ragged(parts[place.astype(np.int64) < lengths[:, None]].astype(np.uint8), _ends(lengths))
+
+
+def _decimals(column: Any) -> Ragged:
+    """The digits as a whole number, in as many bytes as it and its sign need, the highest first."""
+    size = column.type.byte_width
+    start = column.offset * size
+    stored = np.frombuffer(column.buffers()[1] or b"", np.uint8)[start : start + len(column) * size]
+    digits = stored.reshape(len(column), size)[:, ::-1]
+    sign = np.where(digits[:, :1] >= 0x80, 0xFF, 0).astype(np.uint8)
+    # A byte goes without saying if all up to it are the sign, and the next one shows it.
+    shows = (digits[:, 1:] >= 0x80) == (sign > 0)
+    needless = np.logical_and.accumulate((digits[:, :-1] == sign) & shows, axis=1).sum(axis=1)
+    kept = np.arange(int(size)) >= needless[:, None]
+    lengths = size - needless
+    return _beside([_longs(lengths), Ragged(digits[kept], _ends(lengths))])
+
+
+def _constant(value: bytes, rows: int) -> Ragged:
+    return Ragged(np.tile(np.frombuffer(value, np.uint8), rows), np.arange(rows + 1) * len(value))
+
+
+def _ends(lengths: Any) -> Any:
+    return np.concatenate([[0], np.cumsum(lengths)])
+
+
+def _beside(parts: list[Ragged]) -> Ragged:
+    """The parts of each row one after the other."""
+    lengths = np.stack([part.lengths for part in parts])
+    ends = _ends(lengths.sum(axis=0))
+    data = np.empty(ends[-1], np.uint8)
+    starts = ends[:-1].copy()
+    for part, length in zip(parts, lengths, strict=True):
+        data[np.repeat(starts - part.ends[:-1], length) + np.arange(part.ends[-1])] = part.data[: part.ends[-1]]
+        starts += length
+    return Ragged(data, ends)

@@ -1,0 +1,183 @@
+"""Values of Avro that have no others in them: how they are stored, and what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.formats.avro.reader import Reader, Rows
+from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, SchemaError, nullable
+
+Stored = Callable[[Reader, Rows, bool], Any]
+"""What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""
+Meaning = Callable[[Reader, Rows, Any], Any]
+"""What makes of stored values those that are wanted."""
+
+_PROMOTED = {
+    "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    "long": (pa.int64(), pa.float32(), pa.float64()),
+    "float": (pa.float32(), pa.float64()),
+    "double": (pa.float64(),),
+    "boolean": (pa.bool_(),),
+    "enum": (pa.string(),),
+    "string": (pa.string(), pa.binary()),
+    "bytes": (pa.binary(), pa.string()),
+    "fixed": (pa.binary(),),
+}
+"""What a type may be read as, besides what its logical type means."""
+_SPELLED = {
+    pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "STRING", pa.binary(): "BINARY", pa.date32(): "DATE",
+    pa.time64("ns"): "TIME",
+}  # fmt: skip
+
+
+def stored(type_: AvroType) -> Stored:
+    """What reads the values of a type."""
+    match type_.kind:
+        case "null":
+            return lambda reader, rows, wanted: pa.nulls(len(rows)) if wanted else None
+        case "boolean":
+            return _booleans
+        case "int":
+            return _ints
+        case "long":
+            return lambda reader, rows, wanted: pa.array(reader.longs(rows))
+        case "float" | "double":
+            return _floats("<f4" if type_.kind == "float" else "<f8")
+        case "enum":
+            return _enums(type_)
+        case _:
+            return _bytes(type_)
+
+
+def _booleans(reader: Reader, rows: Rows, wanted: bool) -> Any:
+    found = reader.fixed(rows, 1)[:, 0]
+    reader.fail(rows[found > 1])
+    return pa.array(found == 1)
+
+
+def _ints(reader: Reader, rows: Rows, wanted: bool) -> Any:
+    found = reader.longs(rows)
+    reader.fail(rows[found != found.astype(np.int32)])
+    return pa.array(found.astype(np.int32))
+
+
+def _floats(of: str) -> Stored:
+    size = np.dtype(of).itemsize
+    return lambda reader, rows, wanted: pa.array(np.ascontiguousarray(reader.fixed(rows, size)).view(of)[:, 0])
+
+
+def _enums(type_: AvroType) -> Stored:
+    symbols = pa.array(type_.symbols, pa.string())
+
+    def read(reader: Reader, rows: Rows, wanted: bool) -> Any:
+        found = reader.longs(rows)
+        broken = (found < 0) | (found >= len(symbols))
+        reader.fail(rows[broken])
+        return symbols.take(pa.array(found, mask=broken))
+
+    return read
+
+
+def _bytes(type_: AvroType) -> Stored:
+    def read(reader: Reader, rows: Rows, wanted: bool) -> Any:
+        lengths = np.full(len(rows), type_.size) if type_.kind == "fixed" else reader.longs(rows)
+        starts, lengths = reader.spans(rows, lengths)
+        if not wanted:
+            return None
+        if type_.logical == "decimal":
+            return reader.decimals(rows, starts, lengths, type_.precision, type_.scale)
+        found = reader.binaries(starts, lengths)
+        return reader.texts(rows, found) if type_.kind == "string" else found
+
+    return read
+
+
+def meaning_of(type_: AvroType, wanted: Any) -> Meaning:
+    """What makes values of a type those of an Arrow type; `SchemaError` if that is not what they mean."""
+    if type_.kind == "null":
+        return lambda reader, rows, found: pa.nulls(len(rows), wanted)
+    if type_.logical == "decimal":
+        if pa.types.is_decimal(wanted) and _holds(wanted, type_):
+            return lambda reader, rows, found: found.cast(wanted)
+    elif (moment := _moment(type_, wanted)) is not None:
+        return lambda reader, rows, found: moment(found)
+    elif wanted == pa.string() and type_.kind == "bytes":
+        return lambda reader, rows, found: reader.texts(rows, found)
+    elif wanted in _PROMOTED[type_.kind]:
+        # As Avro promotes them: a number may lose digits that a float has no room for.
+        return lambda reader, rows, found: found.cast(wanted, safe=False)
+    elif type_.kind == "int" and wanted in (pa.int8(), pa.int16()):
+        return lambda reader, rows, found: _narrowed(reader, rows, np.asarray(found), wanted)
+    told = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
+    raise SchemaError(f"it is {told}, which is no {spelled(wanted)}")
+
+
+def _narrowed(reader: Reader, rows: Rows, found: Any, wanted: Any) -> Any:
+    """Numbers in a type with less room; rows whose number has none are bad."""
+    kept = found.astype(wanted.to_pandas_dtype())
+    reader.fail(rows[kept != found])
+    return pa.array(kept)
+
+
+def spelled(type_: Any) -> str:
+    """An Arrow type as Spark writes it, as far as it has a short name.
+
+    >>> spelled(pa.int64()), spelled(pa.decimal128(9, 2))
+    ('BIGINT', 'DECIMAL(9,2)')
+    """
+    if pa.types.is_decimal(type_):
+        return f"DECIMAL({type_.precision},{type_.scale})"
+    if pa.types.is_timestamp(type_):
+        return "TIMESTAMP_NTZ" if type_.tz is None else "TIMESTAMP"
+    nested = {pa.types.is_struct: "STRUCT", pa.types.is_list: "ARRAY", pa.types.is_map: "MAP"}
+    return next((name for is_, name in nested.items() if is_(type_)), _SPELLED.get(type_, str(type_)))
+
+
+def _holds(wanted: Any, type_: AvroType) -> bool:
+    """Whether a decimal type has room for the digits of another one, before and behind the point."""
+    before = wanted.precision - wanted.scale
+    return wanted.scale >= type_.scale and before >= type_.precision - type_.scale
+
+
+def _moment(type_: AvroType, wanted: Any) -> Callable[[Any], Any] | None:
+    """What makes times of numbers; None: the numbers are wanted, or what is wanted is no such time."""
+    logical = type_.logical
+    unit = "ms" if logical.endswith("millis") else "us"
+    if logical == "date" and pa.types.is_date32(wanted):
+        return lambda found: found.cast(wanted)
+    if logical.startswith("time-") and pa.types.is_time64(wanted):
+        of = pa.time32(unit) if unit == "ms" else pa.time64(unit)
+        return lambda found: found.cast(of).cast(wanted)
+    if "timestamp" in logical and pa.types.is_timestamp(wanted) and logical.startswith("local") == (wanted.tz is None):
+        return lambda found: found.cast(pa.timestamp(unit, wanted.tz)).cast(wanted)
+    return None
+
+
+def default_of(schema: AvroSchema, field: AvroField, wanted: Any) -> Any:
+    """What stands for a field that a writer did not have, of an Arrow type; NULL if its schema says nothing."""
+    type_ = schema.whole(nullable(schema.whole(field.type))[0])
+    if field.default is None:
+        return pa.scalar(None, wanted)
+    try:
+        if type_.kind in ("bytes", "fixed"):
+            # Bytes are written as the characters of these numbers.
+            told = str(field.default).encode("latin-1")
+            lengths, rows = np.array([len(told)]), np.arange(1)
+            reader = Reader(np.frombuffer(told, np.uint8), np.zeros(1, np.int64), lengths)
+            starts, lengths = reader.spans(rows, lengths)
+            if type_.logical != "decimal":
+                return pa.scalar(told, wanted)
+            found = reader.decimals(rows, starts, lengths, type_.precision, type_.scale)
+            return meaning_of(type_, wanted)(reader, rows, found)[0]
+        if type_.logical:
+            number = pa.array([field.default], pa.int32() if type_.kind == "int" else pa.int64())
+            moment = _moment(type_, wanted)
+            return (number.cast(wanted) if moment is None else moment(number))[0]
+        return pa.scalar(field.default, wanted)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise SchemaError(f"the default of `{field.name}` is no {spelled(wanted)}") from error

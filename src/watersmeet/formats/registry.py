@@ -1,0 +1,155 @@
+"""A schema registry: schemas by their numbers and by their subjects, asked through Confluent's REST interface.
+
+A number stands for one schema for ever, so whatever was told of one is kept as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from watersmeet.errors import Refusal
+from watersmeet.references import is_secret
+
+if TYPE_CHECKING:
+    import ssl
+    from urllib.request import Request
+
+URL, SUBJECT = "schema.registry.url", "schema.registry.subject"
+_USER, _PASSWORD, _TOKEN = "schema.registry.user", "schema.registry.password", "schema.registry.token"
+_AUTHORITY = "schema.registry.ca"
+OPTIONS = frozenset({URL, SUBJECT, _USER, _PASSWORD, _TOKEN, _AUTHORITY})
+"""Our own options: where it is, the subject, who asks, and a file with the certificates that it is known by."""
+SECONDS = 10.0
+"""How long it has for an answer."""
+MAGIC, HEADER = 0, 5
+"""What a value begins with that tells its schema: this byte, then the number in four, the highest first."""
+_NOT_THERE, _TOO_SLOW, _FIRST_OF_SERVER = 404, 408, 500
+_TEXT = "application/vnd.schemaregistry.v1+json"
+
+Texts = tuple[str, ...]
+"""A schema as JSON, and before it those that it refers to."""
+
+
+class RegistryError(Exception):
+    """What a registry did not answer, or answered with a refusal, and why."""
+
+
+class NotRegisteredError(RegistryError):
+    """What a registry does not have."""
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A schema that has a number."""
+
+    id: int
+    texts: Texts
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry, and who asks it."""
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    authority: str | None = None
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> Registry | None:
+        """The registry that options name, in small letters; None: none."""
+        urls = tuple(part.strip().rstrip("/") for part in options.get(URL, "").split(",") if part.strip())
+        told = (options.get(name) for name in (_USER, _PASSWORD, _TOKEN, _AUTHORITY))
+        return Registry(urls, *told) if urls else None
+
+    def by_id(self, number: int) -> Texts:
+        """The schema of a number."""
+        if (self.urls, number) not in _known:
+            _known[self.urls, number] = self._texts(self._asked(f"/schemas/ids/{number}"))
+        return _known[self.urls, number]
+
+    def latest(self, subject: str) -> Registered:
+        """The latest schema of a subject."""
+        return self._registered(self._asked(f"/subjects/{quote(subject, safe='')}/versions/latest"))
+
+    def register(self, subject: str, schema: str) -> int:
+        """The number of a schema under a subject; it gets one if it has none."""
+        return int(self._asked(f"/subjects/{quote(subject, safe='')}/versions", {"schema": schema})["id"])
+
+    def _registered(self, told: Mapping[str, Any]) -> Registered:
+        found = Registered(int(told["id"]), self._texts(told))
+        _known[self.urls, found.id] = found.texts
+        return found
+
+    def _texts(self, told: Mapping[str, Any]) -> Texts:
+        if told.get("schemaType", "AVRO") != "AVRO":
+            raise RegistryError(f"has a schema of {told['schemaType']} there, not of Avro")
+        before: list[str] = []
+        for one in told.get("references") or ():
+            path = f"/subjects/{quote(one['subject'], safe='')}/versions/{one['version']}"
+            before += [text for text in self._texts(self._asked(path)) if text not in before]
+        return (*before, str(told["schema"]))
+
+    def _asked(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """What the first of its servers says that answers."""
+        from urllib.error import HTTPError  # imported late: whoever checks a script needs no network
+        from urllib.request import urlopen
+
+        reason = ""
+        for url in self.urls:
+            try:
+                with urlopen(self._request(f"{url}{path}", body), timeout=SECONDS, context=self._trusted()) as answer:
+                    return json.load(answer)
+            except HTTPError as error:
+                reason = f"answers with {error.code} ({_said(error)})"
+                if error.code == _NOT_THERE:
+                    raise NotRegisteredError(reason) from error
+                if error.code < _FIRST_OF_SERVER and error.code != _TOO_SLOW:
+                    raise RegistryError(reason) from error
+            except (OSError, ValueError) as error:
+                told = getattr(error, "reason", error)
+                reason = f"does not answer ({getattr(told, 'strerror', None) or told})".lower()
+        raise RegistryError(reason)
+
+    def _request(self, url: str, body: Mapping[str, Any] | None) -> Request:
+        from urllib.request import Request
+
+        if not url.startswith(("http://", "https://")):
+            raise ValueError("its address begins with neither http:// nor https://")
+        request = Request(url, None if body is None else json.dumps(body).encode(), {"Accept": _TEXT})
+        if body is not None:
+            request.add_header("Content-Type", _TEXT)
+        # Not for whoever it may point to instead.
+        if self.token is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
+        elif self.user is not None:
+            login = base64.b64encode(f"{self.user}:{self.password or ''}".encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {login}")
+        return request
+
+    def _trusted(self) -> ssl.SSLContext | None:
+        import ssl
+
+        return None if self.authority is None else ssl.create_default_context(cafile=self.authority)
+
+    def refusal(self, name: str, error: RegistryError) -> Refusal:
+        """The refusal of a source or sink whose schemas cannot be had."""
+        return Refusal("REGISTRY_UNREACHABLE", {"name": name, "url": ", ".join(self.urls), "reason": str(error)})
+
+
+_known: dict[tuple[tuple[str, ...], int], Texts] = {}
+
+assert is_secret(_PASSWORD) and is_secret(_TOKEN)
+
+
+def _said(error: Any) -> str:
+    try:
+        return str(json.load(error)["message"]).rstrip(".")
+    except (ValueError, KeyError, OSError, TypeError):
+        return str(error.reason)

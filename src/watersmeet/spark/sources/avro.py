@@ -1,0 +1,156 @@
+"""Values of records in Avro, opened in Spark's workers.
+
+A value either begins with the number of its schema, which a registry knows, or all have the schema that the source
+gives. Numbers that are new while the query runs are asked for where they are met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from watersmeet.catalog import Field, Source
+from watersmeet.errors import TravellingError, WatersmeetError, refuse
+from watersmeet.formats.avro.decoding import Decoding
+from watersmeet.formats.avro.schema import SCHEMA, AvroSchema, SchemaError, field_of, read_schema
+from watersmeet.formats.registry import HEADER, MAGIC, SUBJECT, NotRegisteredError, Registry, RegistryError, Texts
+from watersmeet.plan.expressions import quote
+from watersmeet.spark.private.told import arrow_schema
+
+OPENED, WRONG = "#opened", "#wrong"
+"""The declared columns out of the value, and why it could not be read."""
+
+
+def with_opened(source: Source, frame: DataFrame, inside: Sequence[Field]) -> DataFrame:
+    """The frame of records with their values opened; refused if the schema has not what is declared."""
+    columns = cast("StructType", StructType.fromDDL(", ".join(f"{quote(f.name)} {f.type}" for f in inside)))
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    wanted = pa.struct([field.with_nullable(True) for field in arrow_schema(columns, zone)])
+    made = OpenAvro(source.name, wanted, _reader(source), Registry.of(source.said))
+    made.check(inside)
+    plain = StructType([StructField(f.name, f.dataType) for f in columns])
+    return frame.mapInArrow(
+        made, StructType([*frame.schema, StructField(OPENED, plain), StructField(WRONG, StringType())])
+    )
+
+
+def _reader(source: Source) -> Texts:
+    """The schema that declared columns are compared with: the latest of the subject, or the one that is given."""
+    registry = Registry.of(source.said)
+    if registry is None:
+        return (source.said[SCHEMA],)
+    try:
+        return registry.latest(subject_of(source)).texts
+    except NotRegisteredError as error:
+        reason = f"the registry has no schema for the subject `{subject_of(source)}`"
+        hint = f"name the subject with `{SUBJECT}`, or write the first value to the topic."
+        raise refuse("AVRO_SCHEMA", name=source.name, reason=reason, hint=hint) from error
+    except RegistryError as error:
+        raise WatersmeetError([registry.refusal(source.name, error)]) from error
+
+
+def subject_of(source: Source) -> str:
+    """The subject of a source's schemas: as it says, else as is usual for its first topic."""
+    topic = source.said.get("subscribe", "").split(",")[0].strip()
+    return source.said.get(SUBJECT, f"{topic}-value")
+
+
+@dataclass(frozen=True)
+class OpenAvro:
+    """Opens the values of batches. ``reader``: the schema that says what stands for what a writer did not have."""
+
+    name: str
+    wanted: Any
+    reader: Texts
+    registry: Registry | None
+
+    def check(self, declared: Sequence[Field]) -> None:
+        """Refuse columns that the schema of the reader does not have, or has otherwise."""
+        try:
+            schema = _schema(self.reader)
+            _decoding(self.reader, self.wanted, self.reader)
+            record = schema.whole(schema.type)
+            missing = [f.name for f in declared if field_of(record, f.name) is None]
+            if not missing:
+                return
+            reason = f"the schema has no {' and no '.join(f'`{name}`' for name in missing)}"
+            hint = f"declare of {', '.join(f'`{one.name}`' for one in record.fields)} what is needed."
+        except SchemaError as error:
+            reason, hint = str(error), "declare the columns as the schema has them."
+        raise refuse("AVRO_SCHEMA", name=self.name, reason=reason, hint=hint)
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Open the values of the batches of a task."""
+        for batch in batches:
+            values, wrong = self._opened(batch.column("value").cast(pa.binary()))
+            columns = [*batch.columns, values, wrong]
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, OPENED, WRONG])
+
+    def _opened(self, values: Any) -> tuple[Any, Any]:
+        """Structs of the declared columns, and why a value could not be read."""
+        has = np.asarray(values.is_valid())
+        numbers = _numbers(values, has) if self.registry is not None else np.where(has, 0, -1)
+        wrong = np.full(len(values), None, object)
+        wrong[has & (numbers < 0)] = "it does not begin with the number of a schema"
+        parts: list[Any] = []
+        rows: list[Any] = []
+        for number in np.unique(numbers[numbers >= 0]).tolist():
+            here = np.flatnonzero(numbers == number)
+            try:
+                decoding = _decoding(self._texts(number), self.wanted, self.reader)
+            except (SchemaError, NotRegisteredError) as error:
+                told = error if isinstance(error, SchemaError) else "the registry does not have it"
+                wrong[here] = f"schema {number}: {told}"
+                continue
+            found = decoding.rows(values.take(pa.array(here)), HEADER if self.registry is not None else 0)
+            of = f"schema {number}" if self.registry is not None else "the schema"
+            wrong[here[found.bad]] = f"its bytes are no value of {of}"
+            parts.append(found.values)
+            rows.append(here)
+        return _in_place(parts, rows, len(values), self.wanted), pa.array(wrong, pa.string())
+
+    def _texts(self, number: int) -> Texts:
+        if self.registry is None:
+            return self.reader
+        try:
+            return self.registry.by_id(number)
+        except NotRegisteredError:
+            raise
+        except RegistryError as error:
+            raise TravellingError(self.registry.refusal(self.name, error)) from None
+
+
+def _numbers(values: Any, has: Any) -> Any:
+    """The number of the schema that each value begins with; -1 if it does not."""
+    flat = values.cast(pa.large_binary())
+    _, offsets, data = flat.buffers()
+    places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+    stored = np.concatenate([np.frombuffer(data or b"", np.uint8), np.zeros(HEADER, np.uint8)])
+    heads = stored[places[:-1, None] + np.arange(HEADER)]
+    is_told = has & (np.diff(places) >= HEADER) & (heads[:, 0] == MAGIC)
+    return np.where(is_told, np.ascontiguousarray(heads[:, 1:]).view(">u4")[:, 0].astype(np.int64), -1)
+
+
+def _in_place(parts: list[Any], rows: list[Any], length: int, wanted: Any) -> Any:
+    """Values where their rows are, and nothing elsewhere."""
+    if not parts:
+        return pa.nulls(length, wanted)
+    index = np.full(length, -1, np.int64)
+    index[np.concatenate(rows)] = np.arange(sum(map(len, rows)))
+    return pa.concat_arrays(parts).take(pa.array(index, mask=index < 0))
+
+
+@lru_cache(256)
+def _decoding(writer: Texts, wanted: Any, reader: Texts) -> Decoding:
+    return Decoding(_schema(writer), wanted, _schema(reader))
+
+
+def _schema(texts: Texts) -> AvroSchema:
+    return read_schema(texts[-1], *texts[:-1])
