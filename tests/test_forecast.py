@@ -21,10 +21,10 @@ from watersmeet.forecast.query import Given, QueryForecast, forecast_query
 from watersmeet.forecast.rates import Rate, given_rates, sampled_rates
 from watersmeet.forecast.report import render
 from watersmeet.forecast.writes import runs_alive, times_written
+from watersmeet.local.query import LocalQuery
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.exchange.simulation import simulate
-from watersmeet.testing.local import LocalQuery
 
 SECOND = 1_000_000
 STREAMS = """

@@ -15,9 +15,9 @@ from watersmeet.advice.arrivals import Arrivals, numbers_of
 from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
 from watersmeet.advice.report import Advice
 from watersmeet.families import OPERATORS
+from watersmeet.local.query import LocalQuery
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
-from watersmeet.testing.local import LocalQuery
 
 BATCHES = 150
 TENTH = 0.1

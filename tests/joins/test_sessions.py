@@ -22,7 +22,7 @@ from watersmeet.joins.group import members as stored_members
 from watersmeet.joins.group.definition import GroupReference
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.joins.state.budget import Budget
-from watersmeet.testing.store import MemoryStore
+from watersmeet.local.store import MemoryStore
 
 WINDOW = pa.struct({"start": pa.timestamp("us", "UTC"), "end": pa.timestamp("us", "UTC")})
 GAP = 3
