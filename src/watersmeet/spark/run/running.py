@@ -23,6 +23,7 @@ from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.references import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
 from watersmeet.spark.run.damage import state_damage
@@ -48,6 +49,7 @@ def run_script(
     trigger: Trigger,
     analyzed: Sequence[AnalyzedQuery] | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    told: RowsTold = "none",
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_start: Callable[[str], None] = lambda query: None,
     on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
@@ -64,7 +66,7 @@ def run_script(
     and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure`` that of
     one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
     a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
-    tables that are being loaded and of queries that start again.
+    tables that are being loaded and of queries that start again. ``told``: whether progress has some of the rows.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
@@ -73,7 +75,9 @@ def run_script(
         _set(script, spark)
         listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
-            _run_through(partial(prepare, script, spark, storage, analyzed), trigger, then, listeners, failed)
+            _run_through(
+                partial(prepare, script, spark, storage, analyzed, told=told), trigger, then, listeners, failed
+            )
         except KeyboardInterrupt:
             # Whoever asks how the run went is to know what failed before.
             if not failed:
