@@ -73,6 +73,19 @@ def format_duration(micros: int) -> str:
     return " ".join(parts) or "0 s"
 
 
+def rough_duration(micros: int) -> str:
+    """A length of time in its two largest units.
+
+    >>> rough_duration(93_784_500_000), rough_duration(1_500_000)
+    ('1 d 2 h', '1 s')
+    """
+    for unit in (DAY, HOUR, MINUTE):
+        if abs(micros) >= unit:
+            step = {DAY: HOUR, HOUR: MINUTE, MINUTE: SECOND}[unit]
+            return format_duration(int(micros / step) * step)
+    return format_duration(int(micros / SECOND) * SECOND)
+
+
 def _parts(body: str, text: str) -> int:
     total, position = 0, 0
     while position < len(body):

@@ -15,6 +15,7 @@ from urllib.request import urlopen
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 from tests.examples import examples
 from typer.testing import CliRunner
 
@@ -59,8 +60,15 @@ FIRST = Progress(
     marks={"a.t": 1_700_000_000_500_000, "b.t": END_OF_INPUT, "c.n": 42},
     temporal=frozenset({"a.t", "b.t"}),
     backpressure=0.25,
+    sources={"a": 7, "b": 4},
+    malformed=1,
+    malformed_of={"a": 1},
+    backlog={"topic-a": 12},
+    state_bytes=2048,
+    at=1_700_000_090.0,
 )
-SECOND = replace(FIRST, batch=8, seconds=0.5, state_rows=3, backpressure=0.0)
+SECOND = replace(FIRST, batch=8, seconds=0.5, state_rows=3, backpressure=0.0, at=1_700_000_095.0)
+NOW = 1_700_000_100.0
 
 SAMPLE = re.compile(r'([a-z_:]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\} (\+Inf|-?[0-9.]+(?:e[+-]?\d+)?)')
 REPORTED: dict[str, Any] = {
@@ -95,7 +103,7 @@ def taken(*batches: Progress) -> Metrics:
 def samples(text: str) -> dict[tuple[str, str], float]:
     """The samples of a text, as a reader of the format finds them: families whole, help and type first, none twice."""
     found: dict[tuple[str, str], float] = {}
-    family, done = "", set[str]()
+    family, kind, done = "", "", set[str]()
     for line in text.splitlines():
         if line.startswith("# HELP "):
             done.add(family)
@@ -103,21 +111,53 @@ def samples(text: str) -> dict[tuple[str, str], float]:
             assert family not in done
             continue
         if line.startswith("# TYPE "):
-            assert line.split()[2:] == [family, "counter" if family.endswith("_total") else "gauge"]
+            kind = line.split()[3]
+            assert line.split()[2] == family and (kind == "counter") == family.endswith("_total")
             continue
         matched = SAMPLE.fullmatch(line)
         assert matched is not None, line
-        assert matched[1] == family and (matched[1], matched[2]) not in found
+        parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
+        assert matched[1] in [f"{family}{part}" for part in parts] and (matched[1], matched[2]) not in found
         found[matched[1], matched[2]] = float(matched[3])
     assert text.endswith("\n")
     return found
+
+
+def lasting(text: str) -> list[str]:
+    """The lines that do not change with the clock."""
+    return [line for line in text.splitlines() if not line.startswith("watersmeet_watermark_lag_seconds")]
+
+
+def test_prometheus_own_parser_reads_it() -> None:
+    metrics = taken(FIRST, SECOND)
+    metrics.checkpoints = {"joined": lambda: 4096}
+    families = {family.name: family for family in text_string_to_metric_families(metrics.text(NOW))}
+    assert {family.type for family in families.values()} == {"counter", "gauge", "histogram"}
+    batches = {
+        (sample.name.rpartition("_")[2], sample.labels.get("le")): sample.value
+        for sample in families["watersmeet_query_batch_seconds"].samples
+    }
+    assert (batches["bucket", "1.0"], batches["bucket", "+Inf"], batches["count", None], batches["sum", None]) == (
+        1,
+        2,
+        2,
+        2,
+    )
+    lags = {sample.labels["column"]: sample.value for sample in families["watersmeet_watermark_lag_seconds"].samples}
+    # An input that has ended is not behind.
+    assert lags == {"a.t": 99.5}
+    [success] = families["watersmeet_query_last_success_timestamp_seconds"].samples
+    assert success.value == SECOND.at + SECOND.seconds
+    # No name is a counter here and a gauge there: the parser knows counters without their ending.
+    assert len(families) == len({name.removesuffix("_total") for name in families})
 
 
 def test_the_text_is_what_prometheus_reads() -> None:
     """Write the golden file anew with UPDATE_GOLDEN=1 in the environment, and read the difference."""
     metrics = taken(FIRST, SECOND)
     metrics.fail("not\nstarted")
-    text = metrics.text()
+    metrics.checkpoints = {"joined": lambda: 4096, "gone": lambda: None}
+    text = metrics.text(NOW)
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()
@@ -133,8 +173,11 @@ def test_counters_add_up_and_gauges_tell_of_the_latest_batch() -> None:
     assert found["watersmeet_operator_busy", operator] == 0.5
     query = 'query="joined"'
     assert found["watersmeet_query_batch", query] == 8
-    assert found["watersmeet_query_batch_seconds", query] == 0.5
-    assert found["watersmeet_query_batch_seconds_total", query] == 2
+    assert found["watersmeet_query_latest_batch_seconds", query] == 0.5
+    assert found["watersmeet_query_batch_seconds_sum", query] == 2
+    assert found["watersmeet_query_batch_seconds_bucket", f'{query},le="0.5"'] == 1
+    assert found["watersmeet_query_batch_seconds_count", query] == 2
+    assert found["watersmeet_source_rows_total", f'{query},source="a"'] == 14
     assert found["watersmeet_query_state_rows", query] == 3
     assert found["watersmeet_query_backpressure", query] == 0
     assert found["watersmeet_watermark_seconds", f'{query},column="b.t"'] == float("inf")
@@ -201,7 +244,7 @@ def test_the_endpoint_answers() -> None:
     with served(metrics, 0) as address:
         with urlopen(f"{address}/metrics") as answer:
             assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-            assert answer.read().decode() == metrics.text()
+            assert lasting(answer.read().decode()) == lasting(metrics.text())
         with urlopen(f"{address}/health") as answer:
             assert answer.read() == b'{"status": "healthy", "queries": {"joined": 1}}\n'
         metrics.fail("joined")
@@ -272,3 +315,21 @@ def test_rows_of_sources_count_once_and_those_of_the_result_are_the_last_joins()
     assert progress_of("joined", reported | {"sink": {"numOutputRows": 4}}, reading).rows_out == 4
     alone = progress_of("plain", reported | {"observedMetrics": {}}, Reading())
     assert alone.rows_in == 40, "where no join counts, Spark does"
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    board = json.loads((Path(__file__).parents[2] / "examples" / "grafana.json").read_text("utf-8"))
+    asked = {
+        (name, frozenset(re.findall(r"{{(\w+)}}", target["legendFormat"])))
+        for panel in board["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"watersmeet_\w+", target["expr"])
+    }
+    metrics = taken(FIRST)
+    metrics.checkpoints = {"joined": lambda: 1}
+    labels = {name: set(re.findall(r'(\w+)="', told)) for name, told in samples(metrics.text(NOW))}
+    assert len(asked) > 15
+    assert [name for name, shown in asked if name not in labels or not shown <= labels[name]] == []
+    # No two panels stand on each other.
+    places = [tuple(panel["gridPos"][key] for key in ("x", "y")) for panel in board["panels"]]
+    assert len(set(places)) == len(places)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from watersmeet.cli import state
 from watersmeet.cli.failure import Format, reported
@@ -45,6 +46,15 @@ class Restart(StrEnum):
     on_failure = "on-failure"
 
 
+class LogLevel(StrEnum):
+    """``debug``: every number of every batch; ``warning``: what is started again; ``error``: failures alone."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
 class ExplainStage(StrEnum):
     """``plan``: as it was read; ``analyzed``: with names, keys, bounds and types; ``physical``: with the operators."""
 
@@ -73,6 +83,20 @@ PackagesOption = Annotated[
     str | None, typer.Option("--packages", help="Maven coordinates, with commas between.", metavar="LIST")
 ]
 JarsOption = Annotated[str | None, typer.Option("--jars", help="Jars for Spark, with commas between.", metavar="LIST")]
+
+
+PAGE_PORT = "8484"
+"""Where the page is if nobody says otherwise."""
+
+
+class _WithPage(TyperCommand):
+    """A command whose ``--page`` may stand without a port."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        told: list[str] = []
+        for arg, following in zip(args, [*args[1:], ""], strict=True):
+            told += [arg, PAGE_PORT] if arg == "--page" and not following.isdigit() else [arg]
+        return super().parse_args(ctx, told)
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -333,7 +357,7 @@ def fmt(
         (check_layout if check else format_files)(paths)
 
 
-@app.command()
+@app.command(cls=_WithPage)
 def run(
     context: typer.Context,
     path: ProjectPath = Path(),
@@ -355,6 +379,14 @@ def run(
         float | None,
         typer.Option("--hang-after", help="When /health calls a silent query hanging; 300.", metavar="SECONDS", min=1),
     ] = None,
+    page: Annotated[
+        int | None,
+        typer.Option("--page", help="Serve the page, at port 8484 or another.", metavar="[PORT]", min=0, max=65535),
+    ] = None,
+    page_host: Annotated[
+        str, typer.Option("--page-host", help="The address to serve it at; elsewhere with a token.", metavar="HOST")
+    ] = "127.0.0.1",
+    no_rows: Annotated[bool, typer.Option("--no-rows", help="Show no rows on the page, only numbers.")] = False,
     restart: Annotated[
         Restart, typer.Option("--restart", help="Whether what failed is started again, with growing pauses.")
     ] = Restart.never,
@@ -367,6 +399,10 @@ def run(
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
     ] = False,
+    log_level: Annotated[
+        LogLevel, typer.Option("--log-level", help="How much goes into watersmeet.log in the storage.")
+    ] = LogLevel.info,
+    log_format: Annotated[Format, typer.Option("--log-format", help="Lines of text or of JSON there.")] = Format.text,
     format: FormatOption = Format.text,
 ) -> None:
     """Run all queries until Ctrl-C, and show their progress. The next run continues where this one stopped.
@@ -377,6 +413,7 @@ def run(
     Example:
       watersmeet run shop
       watersmeet run shop --once --conf spark.driver.memory=4g
+      watersmeet run shop --page
       watersmeet run shop --metrics-port 9464
       watersmeet run shop --accept
       watersmeet run shop --restart on-failure --restart-limit 10
@@ -395,12 +432,46 @@ def run(
     with reported(context, format):
         if once and end:
             raise typer.BadParameter("--once and --end exclude each other")
+        from watersmeet.cli.page import Page
         from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
+        from watersmeet.observe.logs import Logging
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
         then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, accept)
-        run_project(path, "end" if end else "available_now" if once else "continuous", cluster, format, endpoint, then)
+        trigger = "end" if end else "available_now" if once else "continuous"
+        logging = Logging(log_level.value, log_format.value)
+        run_project(path, trigger, cluster, format, endpoint, then, Page(page, page_host, not no_rows), logging)
+
+
+@app.command()
+def page(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    port: Annotated[
+        int,
+        typer.Option("--port", help="The port to serve it at; 0: any that is free.", metavar="PORT", min=0, max=65535),
+    ] = int(PAGE_PORT),
+    host: Annotated[
+        str, typer.Option("--host", help="The address to serve it at; elsewhere a token is needed.", metavar="HOST")
+    ] = "127.0.0.1",
+) -> None:
+    """Serve a page of the project's queries, whether they run now or ran before. Needs no Spark.
+
+    It shows what run has written down in the storage of the project, as it is written: the drawing of each query with
+    its numbers, watermarks, state and batches over time, failures, and problems with what to do about them. Only this
+    machine is answered. At another address a token is needed: what WATERSMEET_PAGE_TOKEN says, or one that is made up.
+
+    \b
+    Example:
+      watersmeet page shop
+      watersmeet page shop --port 9000
+      watersmeet page shop --host 0.0.0.0
+    """
+    with reported(context):
+        from watersmeet.cli.page import Page, show_page
+
+        show_page(path, Page(port, host))
 
 
 @app.command()

@@ -19,8 +19,9 @@ from rich.table import Table
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.init import copy_folder
+from watersmeet.cli.interruption import interruptible
 from watersmeet.cli.progress import Board
-from watersmeet.cli.run import Cluster, interruptible, run_opened
+from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
 from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders

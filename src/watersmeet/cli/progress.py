@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.failure import Format
-from watersmeet.duration import DAY, HOUR, MINUTE, SECOND, format_duration
+from watersmeet.duration import SECOND, rough_duration
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress, mark_in_words
 from watersmeet.observe.totals import Totals
 
-_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches"})
+_NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """What a line of JSON leaves out: the watermarks are there in words."""
 _REFRESHED = 4
 
@@ -151,11 +151,11 @@ def _add_watermarks(table: Table, total: Totals, now: float) -> None:
     for column in dict.fromkeys((*last.watermarks, *sorted(last.silent))):
         mark = last.marks.get(column)
         is_time = column in last.temporal and mark is not None and mark != END_OF_INPUT
-        behind = f"{_rounded(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
+        behind = f"{rough_duration(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
         held = ""
         if slowest is not None and slowest[0] == column:
             by = slowest[1]
-            length = "" if by is None else f" by {_rounded(by) if column in last.temporal else by}"
+            length = "" if by is None else f" by {rough_duration(by) if column in last.temporal else by}"
             held = f"holds the others back{length}" if by is not None else "holds the others back: no row yet"
         table.add_row("watermark", column, last.watermarks.get(column, "none"), behind, held)
 
@@ -172,16 +172,3 @@ def bytes_in_words(count: int) -> str:
 
 def _rate(rows: float) -> str:
     return f"{rows:,.0f}" if rows >= 10 or rows == 0 else f"{rows:.1f}"
-
-
-def _rounded(micros: int) -> str:
-    """A length of time in its two largest units.
-
-    >>> _rounded(93_784_500_000), _rounded(1_500_000)
-    ('1 d 2 h', '1 s')
-    """
-    for unit in (DAY, HOUR, MINUTE):
-        if abs(micros) >= unit:
-            step = {DAY: HOUR, HOUR: MINUTE, MINUTE: SECOND}[unit]
-            return format_duration(int(micros / step) * step)
-    return format_duration(int(micros / SECOND) * SECOND)

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 import typer
 
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
-from watersmeet.cli.progress import Board
+from watersmeet.cli.interruption import interruptible, interruptions_noted
+from watersmeet.cli.page import Page, Take
+from watersmeet.cli.progress import Board, progress_in_short, progress_line
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.endpoint import LOOPBACK, served
+from watersmeet.observe.logs import Logging, log
 from watersmeet.observe.prometheus import Metrics
 from watersmeet.observe.recorder import Recorder
+from watersmeet.observe.sizes import size_of
 from watersmeet.project import Project, absolute_path, storage_folder
 from watersmeet.references import resolved
 
@@ -135,6 +138,8 @@ def run_project(
     format: Format,
     endpoint: Endpoint,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    page: Page = Page(),  # noqa: B008 - it is frozen
+    logging: Logging = Logging(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
@@ -148,12 +153,19 @@ def run_project(
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        with interruptible(), using(storage, "shared"), endpoint.serving(metrics), board:
+        with (
+            interruptible(),
+            using(storage, "shared"),
+            endpoint.serving(metrics),
+            page.serving(opened, metrics.text) as shown,
+            _logging(logging, storage),
+            board,
+        ):
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
                 board.wait_for("the first batch is under way")
-                run_opened(opened, spark, storage, trigger, board, metrics, then)
+                run_opened(opened, spark, storage, trigger, board, metrics, then, page, shown)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
         raise
@@ -173,6 +185,8 @@ def run_opened(
     board: Board,
     metrics: Metrics | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
+    page: Page = Page(),  # noqa: B008 - it is frozen
+    shown: Take = lambda progress: None,
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
@@ -184,20 +198,30 @@ def run_opened(
     from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
-    recorder = Recorder(storage, lambda text: typer.echo(text, err=True), page_of_spark(spark))
+    names = [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
+    taken.checkpoints = {name: size_of(storage / "checkpoints" / name) for name in names}
+    recorder = Recorder(storage, tell, page_of_spark(spark))
 
     def show(progress: Progress) -> None:
         taken.take(progress)
         recorder.take(progress)
+        log_batch(progress)
+        shown(progress)
         board.show(progress)
+
+    def start(query: str) -> None:
+        recorder.start(query)
+        log("info", "started", query)
 
     def fail(query: str, why: str, again: float | None) -> None:
         taken.fail(query)
         recorder.fail(query, why, again)
+        log("error" if again is None else "warning", "failed", query, why, {"again_in_seconds": again})
 
     def end(query: str) -> None:
         taken.end(query)
         recorder.end(query)
+        log("info", "ended", query)
 
     with interruptions_noted() as noted:
         try:
@@ -209,12 +233,13 @@ def run_opened(
                 trigger=trigger,
                 accepting="accept" if then.accepts else "refuse",
                 then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
+                told="some" if page.has_rows else "none",
                 on_progress=show,
-                on_start=recorder.start,
+                on_start=start,
                 on_failure=fail,
                 on_life=taken.live,
                 on_end=end,
-                on_news=lambda text: typer.echo(text, err=True),
+                on_news=tell,
                 is_interrupted=lambda: bool(noted),
             )
         except KeyboardInterrupt:
@@ -226,6 +251,29 @@ def run_opened(
             raise opened.project.relocate(error) from error
         finally:
             recorder.close()
+
+
+def tell(text: str) -> None:
+    """Say something besides the progress, and log it."""
+    log("warning", "news", text=text)
+    typer.echo(text, err=True)
+
+
+def log_batch(progress: Progress) -> None:
+    """Log what a batch did: in short, and with every number for those who want them."""
+    told = json.loads(progress_line(progress))
+    log("info", "batch", progress.query, progress_in_short(progress).partition(": ")[2], told)
+
+
+@contextmanager
+def _logging(logging: Logging, storage: Path) -> Generator[None]:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(logging.into(storage))
+        except OSError as error:
+            # Whether queries can write there, they will tell.
+            typer.echo(f"Nothing is logged: {storage} cannot be written to ({error.strerror}).", err=True)
+        yield
 
 
 def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
@@ -250,42 +298,6 @@ def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
 
 RESTARTED = "WATERSMEET_RESTARTED"
 """How often the command began anew without a batch in between: what it tells itself through its environment."""
-
-
-@contextmanager
-def interruptible() -> Generator[None]:
-    """Let Ctrl-C and a polite kill raise `Interrupted`."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number)
-
-    with _handled(interrupt):
-        yield
-
-
-@contextmanager
-def interruptions_noted() -> Generator[list[int]]:
-    """Note Ctrl-C and a polite kill instead of acting on them, once: a second one raises `Interrupted`."""
-    noted: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if noted:
-            raise Interrupted(number)
-        noted.append(number)
-
-    with _handled(note):
-        yield noted
-
-
-@contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None]) -> Generator[None]:
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, handler) for number in wanted]
-    try:
-        yield
-    finally:
-        for number, former in zip(wanted, before, strict=True):
-            signal.signal(number, former)
 
 
 def _outputs(opened: Opened) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from watersmeet.explanation.family import Families
 from watersmeet.explanation.query import Known, Stateful, render_query
 from watersmeet.formats import source_format
 from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
     JoinPlan,
     PortPlan,
@@ -17,6 +18,7 @@ from watersmeet.physical.nodes import (
     StaticJoinPlan,
     ViewPlan,
     below,
+    join_name,
     join_plans,
 )
 from watersmeet.plan.facts import Fact
@@ -66,8 +68,23 @@ def known(plan: QueryPlan, families: Families) -> Known:
         join = found(stateful)
         return "" if join is None else _exchange(join, port)
 
+    def operator(stateful: Stateful) -> str:
+        join = found(stateful)
+        return "" if join is None else names[id(join)]
+
+    names = _operators(joins)
     is_spread = any(port.route != "one" for join in joins for port in join.ports)
-    return Known(families, remarks, read, exchange, SHARDS if is_spread else ())
+    return Known(families, remarks, read, operator, exchange, SHARDS if is_spread else ())
+
+
+def _operators(joins: Sequence[JoinPlan]) -> dict[int, str]:
+    """What the numbers of a running query call each join; of several with one name the later ones are numbered."""
+    found: dict[int, str] = {}
+    for join in sorted(joins, key=lambda join: (join_name(join), digest(join.identity)[:8])):
+        name = join_name(join)
+        alike = sum(known == name or known.startswith(f"{name} (") for known in found.values())
+        found[id(join)] = f"{name} ({alike + 1})" if alike else name
+    return found
 
 
 def _statics(relation: RelationPlan) -> Iterator[StaticJoinPlan]:

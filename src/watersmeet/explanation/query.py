@@ -75,6 +75,7 @@ class Known:
     - ``families``: what each says of itself
     - ``remarks``: the operator of whatever keeps rows, and why it was chosen
     - ``read``: the columns that are asked for of a source or a view
+    - ``operator``: what the numbers of a running query call whatever keeps rows
     - ``exchange``: how the rows of an input, by its number, reach the shards; "" where nothing is kept
     - ``shards``: what is to be said of the shards of the whole query
     - ``sinks``: where rows go, by the names of the sinks
@@ -83,6 +84,7 @@ class Known:
     families: Families
     remarks: Callable[[Stateful], list[Fact]] = lambda stateful: []
     read: Callable[[AnalyzedLeaf], Sequence[str] | None] = lambda leaf: None
+    operator: Callable[[Stateful], str] = lambda stateful: ""
     exchange: Callable[[Stateful, int], str] = lambda stateful, port: ""
     shards: Sequence[str] = ()
     sinks: Mapping[str, Sink] = field(default_factory=dict[str, Sink])
@@ -139,7 +141,10 @@ def _group(query: AnalyzedQuery, known: Known) -> tuple[Step, ...]:
     assert isinstance(said, StageExplainer)
     remarks, facts = known.remarks(kept), said.facts(kept)
     data = {kept.family: {**facts_as_data(facts), "remarks": facts_as_data(remarks)}}
-    return (*_exchange(known.exchange(kept, 0)), Step("group", facts=(*remarks, *facts), data=data))
+    return (
+        *_exchange(known.exchange(kept, 0)),
+        Step("group", facts=(*remarks, *facts), data=data, operator=known.operator(kept)),
+    )
 
 
 def _latest(kept: AnalyzedQuery | AnalyzedScan, known: Known) -> tuple[Step, ...]:
@@ -149,7 +154,7 @@ def _latest(kept: AnalyzedQuery | AnalyzedScan, known: Known) -> tuple[Step, ...
         return ()
     return (
         *_exchange(known.exchange(kept, 0)),
-        Step("table", facts=tuple(remarks), data={"table": facts_as_data(remarks)}),
+        Step("table", facts=tuple(remarks), data={"table": facts_as_data(remarks)}, operator=known.operator(kept)),
     )
 
 
@@ -243,7 +248,8 @@ def _join(query: AnalyzedQuery, join: AnalyzedJoin, known: Known) -> Block:
     said, names = explainer(known.families, join), row_names(query.relation)
     heading, remarks = said.heading(join), known.remarks(join)
     data = {"join": "", "remarks": facts_as_data(remarks), **said.as_data(query, join, names)}
-    step = Step("join", heading, (*remarks, *said.facts(query, join, names)), data, _beside(query, join, known))
+    facts, beside = (*remarks, *said.facts(query, join, names)), _beside(query, join, known)
+    step = Step("join", heading, facts, data, beside, known.operator(join))
     return Block(heading, (step,), below, said.called)
 
 

@@ -25,7 +25,7 @@ def sketch(graphs: Sequence[Topology]) -> list[Topology]:
     """
     drawn: list[Topology] = []
     for number, graph in enumerate(graphs, 1):
-        own = _without(_numbered(graph, number), _UNDRAWN)
+        own = without(_numbered(graph, number), _UNDRAWN)
         shared = [other for other in drawn if _sources(other) & _sources(own)]
         for other in shared:
             drawn.remove(other)
@@ -39,7 +39,7 @@ def _numbered(graph: Topology, number: int) -> Topology:
     return replace(graph, nodes=nodes, edges=edges)
 
 
-def _without(graph: Topology, kind: str) -> Topology:
+def without(graph: Topology, kind: str) -> Topology:
     """The graph without the steps of a kind: what goes through one goes on straight."""
     # One without rows before or after it is all there is of its rows: it stays.
     starts, ends = {edge.start for edge in graph.edges}, {edge.end for edge in graph.edges}

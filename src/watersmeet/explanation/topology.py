@@ -30,7 +30,8 @@ Inputs = Literal["sides", "inputs", "parts", "input"]
 class Step:
     """One thing that happens to rows: ``facts`` for people, ``data`` for machines.
 
-    ``beside`` are sinks that get rows apart from the step that follows, such as late ones.
+    ``beside`` are sinks that get rows apart from the step that follows, such as late ones. ``operator`` is what the
+    numbers of a running query call it, if it keeps rows.
     """
 
     kind: StepKind
@@ -38,6 +39,7 @@ class Step:
     facts: tuple[Fact, ...] = ()
     data: Mapping[str, object] = field(default_factory=dict[str, object])
     beside: tuple[Step, ...] = ()
+    operator: str = ""
 
 
 @dataclass(frozen=True)

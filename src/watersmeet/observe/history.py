@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -31,8 +31,8 @@ from watersmeet.observe.totals import Totals
 
 FOLDER = "progress"
 """Where the histories lie in a storage."""
-LARGEST = 8_000_000
-"""The size in bytes at which a history is thinned out; that is about ten thousand batches of a join."""
+LARGEST = 3_000_000
+"""The size in bytes at which a history is thinned out; that is about four thousand batches of a join."""
 MOST_EVENTS = 1000
 
 EventKind = Literal["started", "failed", "retried", "ended", "stopped"]
@@ -65,10 +65,7 @@ class History:
     @property
     def totals(self) -> Totals:
         """What all batches did together."""
-        totals = Totals()
-        for batch in self.batches:
-            totals = totals.plus(batch)
-        return totals
+        return Totals().plus(*self.batches)
 
     @property
     def last(self) -> Progress | None:
@@ -98,29 +95,24 @@ def read_history(storage: Path, query: str) -> History:
         text = history_file(storage, query).read_bytes()
     except FileNotFoundError:
         return History(query)
-    return history_of(query, records_in(text))
-
-
-def history_of(query: str, records: Iterable[Progress | Event]) -> History:
-    """The history that these records are."""
-    found = list(records)
-    batches = tuple(replace(one, query=query) for one in found if isinstance(one, Progress))
+    found = list(records_in(text, query))
+    batches = tuple(one for one in found if isinstance(one, Progress))
     return History(query, batches, tuple(one for one in found if isinstance(one, Event)))
 
 
-def records_in(text: bytes) -> Iterator[Progress | Event]:
-    """What the whole lines of a file hold; what is none of ours is passed over."""
+def records_in(text: bytes, query: str) -> Iterator[Progress | Event]:
+    """What the whole lines of a file hold of a query; what is none of ours is passed over."""
     for line in text.split(b"\n"):
         with suppress(ValueError, TypeError, KeyError, AttributeError):
             if line:
-                yield _record(cast("dict[str, Any]", json.loads(line)))
+                yield _record(cast("dict[str, Any]", json.loads(line)), query)
 
 
 class Log:
     """Writes the history of a query. ``largest``: the bytes at which it is thinned out."""
 
     def __init__(self, storage: Path, query: str, largest: int = LARGEST) -> None:
-        self.path = history_file(storage, query)
+        self.query, self.path = query, history_file(storage, query)
         self.largest = largest
 
     def append(self, record: Progress | Event) -> None:
@@ -136,7 +128,7 @@ class Log:
 
     def _thin_out(self) -> None:
         """Write the file anew with fewer records, as one that takes its place at once."""
-        records = list(records_in(self.path.read_bytes()))
+        records = list(records_in(self.path.read_bytes(), self.query))
         beside = self.path.with_suffix(".new")
         with beside.open("wb") as file:
             file.writelines(_line(record) for record in thinned(records))
@@ -170,9 +162,9 @@ def _event_as_json(event: Event) -> dict[str, object]:
     return {name: value for name, value in values.items() if value}
 
 
-def _record(values: dict[str, Any]) -> Progress | Event:
+def _record(values: dict[str, Any], query: str) -> Progress | Event:
     if "event" not in values:
-        return progress_from_json(values)
+        return progress_from_json(values, query)
     kind = values.pop("event")
     return Event(kind, **values)
 

@@ -45,6 +45,8 @@ class OperatorNumbers:
     - ``events_processed``: rows that came in
     - ``seconds``: how long its shards computed, added up; ``shards``: how many there are
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
+    - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late: how many, by
+      the number of a range (`watersmeet.joins.core.spread`). Of many, some stand for all
     - ``sides``: some of it by side, ``left`` and ``right`` or ``1``, ``2``, ...
     """
 
@@ -62,6 +64,8 @@ class OperatorNumbers:
     written: int = 0
     seconds: float = 0.0
     shards: int = 0
+    delays: Mapping[str, int] = field(default_factory=dict[str, int])
+    lateness: Mapping[str, int] = field(default_factory=dict[str, int])
     sides: Mapping[str, SideNumbers] = field(default_factory=dict[str, SideNumbers])
 
 
@@ -96,8 +100,19 @@ def operator_numbers(
         written=total("written"),
         seconds=round(computed, 6),
         shards=shards,
+        delays=_spread(observed.get("delays")),
+        lateness=_spread(observed.get("lateness")),
         sides=_sides(observed),
     )
+
+
+def _spread(counts: Sequence[float] | None) -> dict[str, int]:
+    """The ranges that hold something.
+
+    >>> _spread([0.0, 2.0, 0.4]), _spread(None)
+    ({'1': 2}, {})
+    """
+    return {str(number): round(count) for number, count in enumerate(counts or ()) if count >= 0.5}
 
 
 def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:

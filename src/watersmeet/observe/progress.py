@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +20,14 @@ MALFORMED = "watersmeet.malformed:"
 """How the names of the observations begin that count malformed rows, by source."""
 MARK = "watermark:"
 """How the names of marks in them begin: per watermarked column, the mark of the shard that is furthest behind."""
+EXAMPLES = "example:"
+"""How the names begin under which some rows are told, by kind, as JSON."""
 OWN = "own:"
 """How the names of marks begin that a side has by itself, whether the other side is as far or not."""
+
+
+Examples = dict[str, dict[str, list[dict[str, str | None]]]]
+"""Some rows as text, by operator or source, and by what became of them."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,8 @@ class Progress:
     microseconds since 1970 for the columns that are ``temporal``. ``backpressure`` is that of
     `watersmeet.observe.metrics`. ``parts``: the seconds of the batch by what Spark did meanwhile, in its words.
     ``backlog``: by topic, the rows that were there and waited for the next batch; other sources do not tell.
-    ``batches``: 1, and more where a history has put several batches together.
+    ``batches``: 1, and more where a history has put several batches together. ``examples``: some of the rows, by
+    operator (or source) and kind, if they are asked for; they are not kept.
     """
 
     query: str
@@ -85,6 +93,7 @@ class Progress:
     parts: Mapping[str, float] = field(default_factory=dict[str, float])
     backlog: Mapping[str, int] = field(default_factory=dict[str, int])
     batches: int = 1
+    examples: Examples = field(default_factory=dict[str, dict[str, list[dict[str, str | None]]]], compare=False)
 
 
 def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
@@ -125,6 +134,7 @@ def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores:
         at=_moment(reported.get("timestamp")),
         parts={n: ms / 1000 for n, ms in reported["durationMs"].items() if n != "triggerExecution" and ms},
         backlog=backlog_of(reported),
+        examples=_examples(observed, named),
     )
 
 
@@ -174,6 +184,21 @@ def _malformed(observed: Mapping[str, Any]) -> dict[str, int]:
             source = key.removeprefix(MALFORMED)
             counts[source.rpartition("#")[0] or source] += int(_numbers(values).get("rows") or 0)
     return {source: count for source, count in counts.items() if count}
+
+
+def _examples(observed: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> Examples:
+    """Some rows, of each operator and of each source that has malformed ones."""
+    found: Examples = {}
+    for name, values in named.items():
+        kinds = {key.removeprefix(EXAMPLES): text for key, text in values.items() if key.startswith(EXAMPLES) and text}
+        if kinds:
+            found[name] = {kind: json.loads(text) for kind, text in kinds.items()}
+    for key, values in observed.items():
+        text = _numbers(values).get("example") if key.startswith(MALFORMED) else None
+        if text:
+            source = key.removeprefix(MALFORMED)
+            found[source.rpartition("#")[0] or source] = {"malformed": [json.loads(text)]}
+    return found
 
 
 def _joins(observed: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

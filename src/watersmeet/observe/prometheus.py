@@ -5,15 +5,16 @@ Counters add up what the batches did since the process began; gauges tell of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from time import monotonic
+from time import monotonic, time
 from typing import Literal, TypeVar
 
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.metrics import Health, OperatorNumbers
 from watersmeet.observe.progress import Progress
+from watersmeet.observe.totals import ended
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -28,7 +29,7 @@ class Family:
     """Metrics of one name; ``number`` is the field that holds them."""
 
     name: str
-    type: Literal["counter", "gauge"]
+    type: Literal["counter", "gauge", "histogram"]
     help: str
     number: str = ""
 
@@ -57,34 +58,45 @@ TOTAL = (
     Family("query_late_total", "counter", "Rows that came too late.", "late"),
     Family("query_malformed_total", "counter", "Rows that could not be read.", "malformed"),
     Family("query_dropped_total", "counter", "Rows that left unseen though they might have matched.", "dropped"),
-    Family("query_batch_seconds_total", "counter", "Seconds of all batches.", "seconds"),
 )
 """Per query, what its batches did together."""
 
 LATEST = (
     Family("query_state_rows", "gauge", "Rows that are kept.", "state_rows"),
+    Family("query_state_bytes", "gauge", "Bytes that Spark keeps for the state.", "state_bytes"),
     Family("query_backpressure", "gauge", "Share of the rows that had to wait, 0 to 1.", "backpressure"),
     Family("query_batch", "gauge", "Number of the latest batch.", "batch"),
-    Family("query_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
+    Family("query_latest_batch_seconds", "gauge", "Seconds of the latest batch.", "seconds"),
 )
 """Per query, of its latest batch."""
 
 HEALTH = Family("query_health", "gauge", "1 while the query runs, 0 once it has failed.", "health")
 BATCHES = Family("query_batches_total", "counter", "Batches.", "batches")
+BATCH_SECONDS = Family("query_batch_seconds", "histogram", "Seconds of batches.")
+SUCCESS = Family("query_last_success_timestamp_seconds", "gauge", "When the latest batch ended, in seconds since 1970.")
+CHECKPOINT = Family("query_checkpoint_bytes", "gauge", "Size of the checkpoint, looked at twice a minute.")
+SOURCE_ROWS = Family("source_rows_total", "counter", "Rows of the source.", "sources")
+SOURCE_MALFORMED = Family("source_malformed_total", "counter", "Rows of it that could not be read.", "malformed_of")
+BACKLOG = Family("topic_backlog_rows", "gauge", "Rows that were there and waited for the next batch.", "backlog")
+LAG = Family("watermark_lag_seconds", "gauge", "How far the watermark of a column that holds times is behind now.")
 TIMES = Family("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
 NUMBERS = Family("watermark", "gauge", "Watermark of a column that holds numbers.")
+
+BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""The upper bounds of the histogram of seconds, besides that of all."""
 
 BATCHES_LONG = 10
 """A query hangs no sooner than after so many times what its longest batch took."""
 
-_ADDED_UP = frozenset(one.number for one in (*OPERATOR, *TOTAL) if one.type == "counter")
+_ADDED_UP = frozenset({"seconds"} | {one.number for one in (*OPERATOR, *TOTAL) if one.type == "counter"})
 
 
 @dataclass(frozen=True)
 class QueryMetrics:
     """What is known of a query: its ``latest`` batch, and what all batches did together (``total``, ``operators``).
 
-    ``longest``: the seconds of the longest batch.
+    ``longest``: the seconds of the longest batch; ``within``: how many batches took no longer than each of `BOUNDS`;
+    ``sources`` and ``malformed``: rows of each source.
     """
 
     latest: Progress | None = None
@@ -93,12 +105,23 @@ class QueryMetrics:
     batches: int = 0
     health: Health = 1
     longest: float = 0.0
+    within: tuple[int, ...] = (0,) * len(BOUNDS)
+    sources: Mapping[str, int] = field(default_factory=dict[str, int])
+    malformed: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def plus(self, progress: Progress) -> QueryMetrics:
         """The metrics after one more batch. A query that has batches runs."""
         operators = {name: _added(self.operators.get(name), now) for name, now in progress.operators.items()}
-        longest = max(self.longest, progress.seconds)
-        return QueryMetrics(progress, _added(self.total, progress), operators, self.batches + 1, longest=longest)
+        return QueryMetrics(
+            progress,
+            _added(self.total, progress),
+            operators,
+            self.batches + 1,
+            longest=max(self.longest, progress.seconds),
+            within=tuple(n + (progress.seconds <= most) for n, most in zip(self.within, BOUNDS, strict=True)),
+            sources=_summed(self.sources, progress.sources),
+            malformed=_summed(self.malformed, progress.malformed_of),
+        )
 
     def failed(self) -> QueryMetrics:
         """The metrics of a query that has failed: so have all its operators, none by itself."""
@@ -110,7 +133,8 @@ class Metrics:
     """The metrics of all queries of a run. Batches come from one thread, questions from others.
 
     A query hangs if nothing was heard of it for ``patience`` seconds, or for ten times what its longest batch took if
-    that is more: it had no batch, does not wait for rows, and has not ended. None: no query does.
+    that is more: it had no batch, does not wait for rows, and has not ended. None: no query does. ``checkpoints``: what
+    tells how large that of a query is, None where that is not known.
 
     >>> metrics = Metrics()
     >>> metrics.take(Progress("joined", 0, rows_in=3))
@@ -121,6 +145,7 @@ class Metrics:
 
     def __init__(self, patience: float | None = None) -> None:
         self.patience = patience
+        self.checkpoints: Mapping[str, Callable[[], int | None]] = {}
         self._lock = Lock()
         self._queries: dict[str, QueryMetrics] = {}
         self._heard: dict[str, float] = {}
@@ -170,9 +195,10 @@ class Metrics:
             return "failed"
         return "hanging" if self.hanging else "healthy"
 
-    def text(self) -> str:
-        """All metrics in the text format."""
-        return "".join(f"{line}\n" for line in _lines(self.queries))
+    def text(self, now: float | None = None) -> str:
+        """All metrics in the text format; ``now``: seconds since 1970."""
+        sizes = {name: size for name, measured in self.checkpoints.items() if (size := measured()) is not None}
+        return "".join(f"{line}\n" for line in _lines(self.queries, sizes, time() if now is None else now))
 
 
 def _added(before: T | None, now: T) -> T:
@@ -183,7 +209,11 @@ def _added(before: T | None, now: T) -> T:
     return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in counted})
 
 
-def _lines(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
+def _summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {name: before.get(name, 0) + now.get(name, 0) for name in (*before, *now)}
+
+
+def _lines(queries: Mapping[str, QueryMetrics], checkpoints: Mapping[str, int], now: float) -> Iterator[str]:
     """The families that have samples, each with its help, its type and all its samples in a row."""
     for family in OPERATOR:
         yield from _family(family, [(labels, getattr(one, family.number)) for labels, one in _operators(queries)])
@@ -194,8 +224,39 @@ def _lines(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
     for told, families in ((total, TOTAL), (latest, LATEST)):
         for family in families:
             yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in told.items()])
-    yield from _family(TIMES, [*_marks(latest, of_times=True)])
+    yield from _histogram({name: one for name, one in queries.items() if one.total is not None})
+    yield from _family(SUCCESS, [({"query": n}, ended(one)) for n, one in latest.items() if one.at])
+    yield from _family(CHECKPOINT, [({"query": n}, size) for n, size in checkpoints.items()])
+    counted = ((SOURCE_ROWS, "sources"), (SOURCE_MALFORMED, "malformed"))
+    for family, number in counted:
+        yield from _family(family, [*_named(queries, number, "source")])
+    yield from _family(BACKLOG, [*_named(latest, "backlog", "topic")])
+    marks = [*_marks(latest, of_times=True)]
+    yield from _family(TIMES, marks)
+    yield from _family(LAG, [(labels, round(now - mark, 3)) for labels, mark in marks if mark != float("inf")])
     yield from _family(NUMBERS, [*_marks(latest, of_times=False)])
+
+
+def _histogram(queries: Mapping[str, QueryMetrics]) -> Iterator[str]:
+    if not queries:
+        return
+    name = f"watersmeet_{BATCH_SECONDS.name}"
+    yield f"# HELP {name} {BATCH_SECONDS.help}"
+    yield f"# TYPE {name} {BATCH_SECONDS.type}"
+    for query, one in queries.items():
+        bounds = [*map(number_in_text, BOUNDS), "+Inf"]
+        for bound, count in zip(bounds, (*one.within, one.batches), strict=True):
+            yield f'{name}_bucket{{query="{_escaped(query)}",le="{bound}"}} {count}'
+        seconds = 0.0 if one.total is None else one.total.seconds
+        yield f'{name}_sum{{query="{_escaped(query)}"}} {number_in_text(seconds)}'
+        yield f'{name}_count{{query="{_escaped(query)}"}} {one.batches}'
+
+
+def _named(told: Mapping[str, QueryMetrics | Progress], number: str, label: str) -> Iterator[tuple[Labels, float]]:
+    """A number of queries that there is by the name of something."""
+    for query, one in told.items():
+        for name, value in getattr(one, number).items():
+            yield {"query": query, label: name}, value
 
 
 def _operators(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, OperatorNumbers]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar, cast
 
@@ -20,7 +19,7 @@ _COUNTED = frozenset({
 _COUNTED_BY_NAME = ("sources", "malformed_of", "parts")
 """The same, where there is a number per name."""
 _SETS = ("temporal", "silent")
-_UNWRITTEN = frozenset({"query", "watermarks"})
+_UNWRITTEN = frozenset({"query", "watermarks", "examples"})
 """The name of the file says whose it is, and the marks say what the watermarks are in words."""
 
 
@@ -55,7 +54,7 @@ def _told(value: Progress | OperatorNumbers | SideNumbers) -> dict[str, object]:
 _UNTOLD = {"batches": 1, "health": 1}
 
 
-def progress_from_json(values: Mapping[str, Any]) -> Progress:
+def progress_from_json(values: Mapping[str, Any], query: str = "") -> Progress:
     """The batch of a line; what a later version may have added to it is passed over.
 
     >>> progress_from_json({"batch": 3, "marks": {"o.t": 17}, "hue": "blue"}).watermarks
@@ -68,7 +67,7 @@ def progress_from_json(values: Mapping[str, Any]) -> Progress:
     known["operators"] = {name: _operator_from_json(one) for name, one in operators.items()}
     marks: Mapping[str, int] = known.get("marks", {})
     words = {column: mark_in_words(mark, is_temporal=column in known["temporal"]) for column, mark in marks.items()}
-    known |= {"query": "", "watermarks": words}
+    known |= {"query": query, "watermarks": words}
     return Progress(**known)
 
 
@@ -79,39 +78,53 @@ def _operator_from_json(values: Mapping[str, Any]) -> OperatorNumbers:
     return OperatorNumbers(**known)
 
 
+_NAMES = {kind: frozenset(field.name for field in fields(kind)) for kind in (Progress, OperatorNumbers, SideNumbers)}
+_ADDED = {kind: tuple(names & _COUNTED) for kind, names in _NAMES.items()}
+
+
 def _known(kind: type[Progress | OperatorNumbers | SideNumbers], values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {field.name for field in fields(kind)}
+    names = _NAMES[kind]
     return {name: value for name, value in values.items() if name in names}
 
 
-def merged(earlier: Progress, later: Progress) -> Progress:
-    """Two batches as one.
+def merged(*batches: Progress) -> Progress:
+    """Several batches as one, earlier ones first.
 
     >>> one = merged(Progress("q", 1, rows_in=2, sources={"o": 2}), Progress("q", 2, 3, sources={"o": 1, "d": 2}))
     >>> one.batch, one.batches, one.rows_in, one.sources
     (2, 2, 5, {'o': 3, 'd': 2})
     """
-    added: dict[str, Any] = {name: _summed(getattr(earlier, name), getattr(later, name)) for name in _COUNTED_BY_NAME}
-    operators = {**earlier.operators}
-    for name, one in later.operators.items():
-        operators[name] = _operators(earlier.operators[name], one) if name in earlier.operators else one
-    return replace(_together(earlier, later), operators=operators, **added)
+    added: dict[str, Any] = {name: _summed([getattr(one, name) for one in batches]) for name in _COUNTED_BY_NAME}
+    return replace(_together(batches), operators=merged_operators(batches), **added)
 
 
-def _operators(earlier: OperatorNumbers, later: OperatorNumbers) -> OperatorNumbers:
-    sides = {
-        side: _together(earlier.sides[side], one) if side in earlier.sides else one for side, one in later.sides.items()
-    }
-    return replace(_together(earlier, later), sides=sides)
+def merged_operators(batches: Iterable[Progress]) -> dict[str, OperatorNumbers]:
+    """What each operator did in several batches, as one."""
+    found: dict[str, list[OperatorNumbers]] = {}
+    for batch in batches:
+        for name, one in batch.operators.items():
+            found.setdefault(name, []).append(one)
+    return {name: added_up(numbers) for name, numbers in found.items()}
 
 
-def _together(earlier: N, later: N) -> N:
-    names = [field.name for field in fields(later) if field.name in _COUNTED]
-    return replace(later, **{name: getattr(earlier, name) + getattr(later, name) for name in names})
+def added_up(numbers: Sequence[OperatorNumbers]) -> OperatorNumbers:
+    """What an operator did in several batches, as one."""
+    sides: dict[str, list[SideNumbers]] = {}
+    for one in numbers:
+        for side, of_side in one.sides.items():
+            sides.setdefault(side, []).append(of_side)
+    spreads: dict[str, Any] = {name: _summed(getattr(one, name) for one in numbers) for name in ("delays", "lateness")}
+    return replace(_together(numbers), **spreads, sides={side: _together(known) for side, known in sides.items()})
 
 
-def _summed(earlier: Mapping[str, float], later: Mapping[str, float]) -> dict[str, float]:
-    counts = Counter[str]()
-    for name, number in (*earlier.items(), *later.items()):
-        counts[name] += cast("int", number)
-    return dict(counts)
+def _together(values: Sequence[N]) -> N:
+    last = values[-1]
+    return replace(last, **{name: sum(getattr(one, name) for one in values) for name in _ADDED[type(last)]})
+
+
+def _summed(values: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in values:
+        for name, number in one.items():
+            found[name] = found.get(name, 0) + number
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -37,22 +36,17 @@ class Totals:
     last: Progress | None = None
     recent: tuple[Progress, ...] = ()
 
-    def plus(self, progress: Progress) -> Totals:
-        """The totals after one more batch."""
-        return replace(
-            self,
-            batches=self.batches + progress.batches,
-            rows_in=self.rows_in + progress.rows_in,
-            rows_out=self.rows_out + progress.rows_out,
-            matched=self.matched + progress.matched,
-            padded=self.padded + progress.padded,
-            late=self.late + progress.late,
-            malformed=self.malformed + progress.malformed,
-            dropped=self.dropped + progress.dropped,
-            sources=dict(Counter(self.sources) + Counter(progress.sources)) | _silent(progress, self.sources),
-            last=progress,
-            recent=(*self.recent, progress)[-_KEPT:],
-        )
+    def plus(self, *batches: Progress) -> Totals:
+        """The totals after further batches."""
+        if not batches:
+            return self
+        counted = ("batches", "rows_in", "rows_out", "matched", "padded", "late", "malformed", "dropped")
+        sums = {name: getattr(self, name) + sum(getattr(one, name) for one in batches) for name in counted}
+        sources = dict(self.sources)
+        for one in batches:
+            for name, rows in one.sources.items():
+                sources[name] = sources.get(name, 0) + rows
+        return replace(self, **sums, sources=sources, last=batches[-1], recent=(*self.recent, *batches)[-_KEPT:])
 
     @property
     def state_rows(self) -> int:
@@ -125,12 +119,6 @@ class Rates:
 def ended(progress: Progress) -> float:
     """When a batch ended, in seconds since 1970."""
     return progress.at + progress.seconds
-
-
-def _silent(progress: Progress, known: Mapping[str, int]) -> dict[str, int]:
-    """The sources that nothing has come from: a counter leaves them out."""
-    names = (name for name, rows in progress.sources.items() if not rows)
-    return {name: 0 for name in names if not known.get(name)}
 
 
 def _mark(mark: int, is_temporal: bool) -> Mark:

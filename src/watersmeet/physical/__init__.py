@@ -35,6 +35,7 @@ from watersmeet.physical.nodes import (
     StaticJoinPlan,
     UnionPlan,
     ViewPlan,
+    join_name,
     join_plans,
     leaf_plans,
     scan_plans,
@@ -59,7 +60,7 @@ from watersmeet.plan.relation import (
 __all__ = [
     "PADDED", "Computed", "DeclaredTypes", "Derived", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
     "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan",
-    "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
+    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ for the join (`Computed`), then the exchange by code, then the operator.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -322,3 +322,15 @@ def join_plans(relation: RelationPlan) -> tuple[JoinPlan, ...]:
     """The joins of a plan, innermost first."""
     own = (relation,) if isinstance(relation, JoinPlan) else ()
     return (*(join for one in below(relation) for join in join_plans(one)), *own)
+
+
+def join_name(plan: JoinPlan) -> str:
+    """What people call a join: its sides."""
+    names = ["+".join(_named(port.input)) for port in plan.ports]
+    return plan.called + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
+def _named(plan: RelationPlan) -> Iterator[str]:
+    """The aliases of a plan that people wrote: what a stage reads has a name that nobody can write."""
+    for leaf in leaf_plans(plan):
+        yield from _named(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity, Names
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.spread import Counts
 
 LEFT, RIGHT = 0, 1
 """The ports of a join of two sides."""
@@ -98,6 +99,9 @@ class Report:
     - ``partitions``: partitions that the windows have now; nothing for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
     - ``received``: the marks of its columns as they came, of each side by itself
+    - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late, as counts of
+      `spread`; None: there were none, or the family does not tell
+    - ``too_late``: some of the late rows, with what they missed
     """
 
     rows: tuple[int, ...] = (0, 0)
@@ -110,6 +114,9 @@ class Report:
     partitions: tuple[int, ...] = ()
     written: int = 0
     received: Marks = field(default_factory=dict[str, int])
+    delays: Counts | None = field(default=None, compare=False)
+    lateness: Counts | None = field(default=None, compare=False)
+    too_late: tuple[pa.Table, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

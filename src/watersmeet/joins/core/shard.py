@@ -15,11 +15,16 @@ import pyarrow as pa
 from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.spread import Counts, spread, stride
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
 from watersmeet.joins.state.spine import Spine, State
 
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
+
+
+EXAMPLES = 3
+"""How many late rows of a port are told of, whether it shows them or not."""
 
 
 class Tally:
@@ -30,6 +35,25 @@ class Tally:
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
         self.unmatched: list[tuple[int, pa.Table]] = []
+        self.delays: Counts | None = None
+        self.lateness: Counts | None = None
+        self.too_late: list[pa.Table] = []
+
+    def met(self, times: Ints, rows: Ints, others: Ints, other_rows: Ints) -> None:
+        """Note how far apart in time rows are that met: of one side at these places, and of the other."""
+        step = stride(rows.size)
+        if rows.size:
+            apart = times[rows[::step]] - others[other_rows[::step]]
+            counts = spread(apart, rows.size / apart.size)
+            self.delays = counts if self.delays is None else self.delays + counts
+
+    def missed(self, by: pa.Array) -> None:
+        """Note by how much rows were late; NULL where their side had ended."""
+        known = by.drop_null()
+        if len(known):
+            lengths = known.to_numpy(zero_copy_only=False)[:: stride(len(known))]
+            counts = spread(lengths, len(known) / lengths.size)
+            self.lateness = counts if self.lateness is None else self.lateness + counts
 
 
 class Shard:
@@ -69,6 +93,11 @@ class Shard:
         if late.any():
             self.tally.late[port] += int(late.sum())
             missed = self.before.missed({name: values[late] for name, values in times.items()}, int(late.sum()))
+            self.tally.missed(missed[1])
+            some = np.flatnonzero(late)[:EXAMPLES]
+            few = [column.slice(0, len(some)) for column in missed]
+            shown = table.take(pa.array(some))
+            self.tally.too_late.append(shown.append_column(LATE_COLUMN, few[0]).append_column(LATE_BY, few[1]))
             self.hand_out(port, table, late, *missed)
         return late
 
@@ -140,6 +169,7 @@ class Shard:
         counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
         told = Report(
             **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
-            written=self.state.written, received=self.after.received, **report,
+            written=self.state.written, received=self.after.received, delays=tally.delays, lateness=tally.lateness,
+            too_late=tuple(tally.too_late), **report,
         )  # fmt: skip
         return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))

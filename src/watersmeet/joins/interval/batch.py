@@ -159,7 +159,9 @@ def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mappin
 
 def _joined(join: IntervalJoin, shard: Shard, left: Rows, right: Rows, probe: int) -> Iterator[pa.Table]:
     """What meets; and note who has matched."""
+    times = left.times[join.left.time], right.times[join.right.time]
     for found in join.pairs(left, right, probe):
+        shard.tally.met(times[LEFT], found.probe, times[RIGHT], found.build)
         first = _note(left, found.probe)
         _note(right, found.build)
         if join.kind == "semi":

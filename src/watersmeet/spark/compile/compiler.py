@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
@@ -35,6 +35,7 @@ from watersmeet.physical import (
     StaticJoinPlan,
     UnionPlan,
     ViewPlan,
+    join_name,
     join_plans,
     leaf_plans,
 )
@@ -73,7 +74,7 @@ from watersmeet.spark.exchange.packing import (
 )
 from watersmeet.spark.exchange.rows import Met, completed, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
-from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, ShardProcessor, Shards
+from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, RowsTold, ShardProcessor, Shards
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 
@@ -96,7 +97,8 @@ class Compiler:
 
     ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
     from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the paths of
-    sources that workers may read themselves; ``token`` the name by which a start finds the query again.
+    sources that workers may read themselves; ``token`` the name by which a start finds the query again;
+    ``told`` whether some rows are told of with the numbers of a batch.
     """
 
     spark: SparkSession
@@ -108,6 +110,7 @@ class Compiler:
     files: Mapping[str, DataFrame] = field(default_factory=dict[str, DataFrame])
     bytes_per_step: int = BYTES_PER_STEP
     token: str = ""
+    told: RowsTold = "none"
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
@@ -209,10 +212,11 @@ class Compiler:
             plan.operator.for_shards(len(shards)), join_name(plan), _digest(plan, schemas, shards),
             Shards(shards[0], to_all),
             () if streaming else tuple(time for port in plan.ports for time in port.times), self.bytes_per_step,
+            self.told,
         )  # fmt: skip
         together = reduce(DataFrame.unionAll, packed).groupBy("shard")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        met = Met(plan, observed(records, plan, self.observed_as(plan)) if streaming else records, schemas)
+        met = Met(plan, observed(records, plan, self.observed_as(plan), self.told) if streaming else records, schemas)
         return (*(join for one in fed for join in one.joins), met)
 
     def observed_as(self, plan: JoinPlan) -> str:
@@ -363,15 +367,3 @@ def _digest(plan: JoinPlan, schemas: tuple[StructType, ...], shards: tuple[int, 
     """What a state must have been written by, to be continued: the same stage, on columns of the same types."""
     types = {f.name: f.dataType.simpleString() for schema in schemas for f in schema}
     return stage_digest(plan, types, len(shards))
-
-
-def join_name(plan: JoinPlan) -> str:
-    """What people call a join: its sides."""
-    names = ["+".join(_named(port.input)) for port in plan.ports]
-    return plan.called + " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-
-
-def _named(plan: RelationPlan) -> Iterator[str]:
-    """The aliases of a plan that people wrote: what a stage reads has a name that nobody can write."""
-    for leaf in leaf_plans(plan):
-        yield from _named(leaf.input) if isinstance(leaf, ViewPlan) and leaf.alias.startswith("#") else (leaf.alias,)

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.observe.progress import JOIN, MARK, OWN, Reading, port_names
+from watersmeet.observe.progress import EXAMPLES, JOIN, MARK, OWN, Reading, port_names
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -22,13 +22,17 @@ from watersmeet.physical import (
     scan_plans,
     view_plans,
 )
+from watersmeet.spark.exchange.examples import KINDS
 from watersmeet.spark.exchange.packing import REPORT
-from watersmeet.spark.exchange.stateful import NUMBERS
+from watersmeet.spark.exchange.stateful import NUMBERS, SPREADS, RowsTold
 from watersmeet.type_names import is_moment
 
 
-def observed(records: DataFrame, plan: JoinPlan, name: str) -> DataFrame:
-    """The records with their numbers put together per batch; ``name`` is what people call the operator."""
+def observed(records: DataFrame, plan: JoinPlan, name: str, rows: RowsTold = "none") -> DataFrame:
+    """The records with their numbers put together per batch; ``name`` is what people call the operator.
+
+    ``rows``: whether some rows are told of too, those of any one shard.
+    """
     numbers = [F.sum(number).alias(number) for number in ("matched", "written", "emitted", "seconds")]
     for number in NUMBERS:
         for port, side in enumerate(port_names(len(plan.ports))):
@@ -36,6 +40,10 @@ def observed(records: DataFrame, plan: JoinPlan, name: str) -> DataFrame:
             numbers.append(fold(F.get(number, F.lit(port))).alias(f"{number}_{side}"))
     numbers.append(F.count(F.when(F.col("kind") == REPORT, 1)).alias("shards"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
+    numbers += [F.vector_sum(number).alias(number) for number in SPREADS]
+    if rows == "some":
+        told = [F.max(F.get_json_object("examples", f"$.{kind}")).alias(f"{EXAMPLES}{kind}") for kind in KINDS]
+        numbers += told
     times = dict.fromkeys(time for port in plan.ports for time in port.times)
     own = lowest_marks(times, "received", OWN)
     return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times, "watermarks", MARK), *own)

@@ -11,16 +11,19 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
+from watersmeet.joins.core.spread import Counts
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
 from watersmeet.spark.private.told import accepted_before, run_group
 
@@ -29,11 +32,17 @@ if TYPE_CHECKING:
 
 NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
 """The numbers of a step that there are per port."""
+SPREADS = ("delays", "lateness")
+"""What a step counts by how long it is."""
 MET_DDL = (
     "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
     + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
-    + ", watermarks STRING, received STRING"
+    + ", watermarks STRING, received STRING, "
+    + ", ".join(f"{name} ARRAY<FLOAT>" for name in SPREADS)
+    + ", examples STRING"
 )
+RowsTold = Literal["none", "some"]
+"""Whether numbers come with some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
 _ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
@@ -87,12 +96,14 @@ class ShardProcessor(StatefulProcessor):
         shards: Shards,
         ends: tuple[str, ...],
         bytes_per_step: int = BYTES_PER_STEP,
+        rows: RowsTold = "none",
     ) -> None:
         self.operator = operator
         self.name = name
         self.digest = digest
         self.shards = shards
         self.ends = dict.fromkeys(ends, END_OF_INPUT)
+        self.rows = rows
         self.bytes_per_step = bytes_per_step if operator.may_split else sys.maxsize
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -110,7 +121,7 @@ class ShardProcessor(StatefulProcessor):
         ports = frozenset(range(len(self.operator.shown)))
         counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
         waiting = _Waiting()
-        tally = _Tally(counted)
+        tally = _Tally(counted, Examples(self.operator) if self.rows == "some" else None)
         for records in rows:
             for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
                 if kind == LATE:
@@ -208,8 +219,9 @@ class _Tally:
     are the ports whose rows this shard counts.
     """
 
-    def __init__(self, counted: frozenset[int]) -> None:
+    def __init__(self, counted: frozenset[int], examples: Examples | None = None) -> None:
         self.counted = counted
+        self.examples = examples
         self.reports: list[Report] = []
         self.rows = 0
         self.seconds = 0.0
@@ -235,12 +247,16 @@ class _Tally:
     def handed_out(self, table: pa.Table, kind: int = ROWS, port: int | None = None) -> dict[str, Any]:
         """Rows that come out, as a record."""
         self.rows += table.num_rows
+        if self.examples is not None and kind == ROWS:
+            self.examples.take(table)
         with self.computing():
             return {"kind": kind, "port": port, "blob": _blob(table)}
 
     def emitted(self, emission: Emission) -> list[dict[str, Any]]:
         """What an emission hands out besides its numbers, which are added; tables without rows are nothing."""
         self.reports.append(emission.report)
+        if self.examples is not None:
+            self.examples.late(emission.report.too_late)
         found = [self.handed_out(table) for table in emission.rows if table.num_rows]
         for port, table in emission.late:
             if port in self.counted and table.num_rows:
@@ -254,6 +270,10 @@ class _Tally:
         numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
         numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": json.dumps(dict(report.watermarks))}
         numbers["received"] = json.dumps(dict(report.received))
+        numbers["examples"] = None if self.examples is None else self.examples.to_text()
+        for name in SPREADS:
+            counts: Counts | None = getattr(report, name)
+            numbers[name] = None if counts is None else counts.astype(np.float32)
         for name in NUMBERS:
             values: tuple[int, ...] = getattr(report, name)
             numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
@@ -272,7 +292,8 @@ def _added(reports: list[Report]) -> Report:
     counted = ("rows", "late", "padded", "dropped")
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
     whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
-    return replace(last, **whole, **sums)
+    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
+    return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})
 
 
 def _blob(table: pa.Table | pa.RecordBatch) -> bytes:

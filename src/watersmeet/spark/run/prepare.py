@@ -31,6 +31,7 @@ from watersmeet.spark.compile.build import Built, check_provider, compile_plan, 
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
+from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.changes import Accepting, continued
@@ -114,11 +115,13 @@ def prepare(
     analyzed: Sequence[AnalyzedQuery] | None = None,
     by_spark: Collection[str] = (),
     accepting: Accepting = "refuse",
+    told: RowsTold = "none",
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
-    may read itself. ``accepting``: what becomes of queries that have changed, but can go on.
+    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``told``: whether some rows
+    are told of with the numbers of a batch.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -132,7 +135,7 @@ def prepare(
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
             with _collecting(refusals):
                 name = asked.into or f"query{number}"
-                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting))
+                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting, told))
     if refusals:
         raise WatersmeetError(refusals)
     return found
@@ -156,6 +159,7 @@ def _prepared(
     storage: Path,
     inputs: Inputs,
     accepting: Accepting,
+    told: RowsTold,
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
@@ -164,11 +168,12 @@ def _prepared(
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
     query, read, static = _with_static_tables(query, inputs)
     keeps_malformed = any(apart.column == MALFORMED_SHOWN for apart in asked.apart)
-    looked = looked_at(script, read, "drop" if keeps_malformed else "fail")
+    looked = looked_at(script, read, "drop" if keeps_malformed else "fail", told=told == "some")
     frames = {name: readable(frame) for name, frame in looked.items()}
     compiler = Compiler(
         spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,
         "counted" if asked.late_into is None else "kept", files=inputs.files,
+        told=told,
     )  # fmt: skip
     planned = plan_on(script, query, compiler)
     compiler = replace(compiler, marks=_as_called(moved, scan_names(planned.plan)))

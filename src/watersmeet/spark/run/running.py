@@ -23,6 +23,7 @@ from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.references import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
@@ -51,6 +52,7 @@ def run_script(
     analyzed: Sequence[AnalyzedQuery] | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
     accepting: Accepting = "refuse",
+    told: RowsTold = "none",
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_start: Callable[[str], None] = lambda query: None,
     on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
@@ -68,7 +70,7 @@ def run_script(
     and KeyboardInterrupt is raised. ``on_start`` is told the name of a query that was started, ``on_failure`` that of
     one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
     a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
-    tables that are being loaded and of queries that start again.
+    tables that are being loaded and of queries that start again. ``told``: whether progress has some of the rows.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
@@ -77,7 +79,7 @@ def run_script(
         _set(script, spark)
         listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
-            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting)
+            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting, told=told)
             _run_through(preparing, trigger, then, listeners, failed)
         except KeyboardInterrupt:
             # Whoever asks how the run went is to know what failed before.

@@ -120,10 +120,17 @@ def misread_text(
     return F.when(F.coalesce(found, F.lit("")) != "", found).otherwise(F.lit(other))
 
 
-def looked_at(script: Script, frames: Mapping[str, DataFrame], unsaid: Fate = "fail") -> dict[str, DataFrame]:
-    """The frames, the malformed rows of each counted; ``unsaid``: their fate where the source does not say it."""
+def looked_at(
+    script: Script, frames: Mapping[str, DataFrame], unsaid: Fate = "fail", *, told: bool = False
+) -> dict[str, DataFrame]:
+    """The frames, the malformed rows of each counted; ``unsaid``: their fate where the source does not say it.
+
+    ``told``: one of them is told with their number.
+    """
     known = {source.name: source for source in script.sources}
-    return {n: counted(known[n], f, fate_of(known[n], unsaid)) if n in known else f for n, f in frames.items()}
+    return {
+        n: counted(known[n], f, fate_of(known[n], unsaid), told=told) if n in known else f for n, f in frames.items()
+    }
 
 
 def readable(frame: DataFrame) -> DataFrame:
@@ -141,7 +148,7 @@ def kept_apart(sources: Iterable[Source], frames: Mapping[str, DataFrame]) -> tu
     )
 
 
-def counted(source: Source, frame: DataFrame, fate: Fate) -> DataFrame:
+def counted(source: Source, frame: DataFrame, fate: Fate, *, told: bool = False) -> DataFrame:
     """The frame with the reason of every malformed row; they are counted, and may stop the query."""
     if REASON not in frame.columns:
         return frame
@@ -152,6 +159,9 @@ def counted(source: Source, frame: DataFrame, fate: Fate) -> DataFrame:
     if fate == "fail":
         # Inside the observation every row is looked at, whatever the query asks for.
         numbers.append(F.max(F.when(is_bad, _raised(source, frame))).alias("first"))
+    elif told:
+        parts = (F.left(part, F.lit(_SHOWN_CHARACTERS)).alias(name) for name, part in _named_parts(source, known))
+        numbers.append(F.max(F.when(is_bad, F.to_json(F.struct(*parts)))).alias("example"))
     # A query may hold several that read a source of this name, and Spark wants a name for each.
     return known.observe(f"{COUNTED}{source.name}#{uuid4().hex[:16]}", *numbers)
 
@@ -172,6 +182,11 @@ def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
     # Of a row that was read, but lacks something, a file does not keep the text.
     read = F.to_json(F.struct(*columns))
     yield F.when(value.isNull(), read).when(F.is_valid_utf8(text), text).otherwise(bytes_).alias("value")
+
+
+def _named_parts(source: Source, frame: DataFrame) -> Iterator[tuple[str, Column]]:
+    told = F.struct(*_parts(source, frame))
+    yield from ((name, told.getField(name)) for name in ("place", "reason", "value"))
 
 
 def _missing(source: Source, frame: DataFrame) -> Column:

@@ -1,0 +1,74 @@
+"""``page``: what the queries of a project do and did, in a browser; and the page beside a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+
+import typer
+
+from watersmeet.cli.interruption import interruptible
+from watersmeet.cli.script import Opened, open_script
+from watersmeet.errors import refuse
+from watersmeet.observe.progress import Progress
+from watersmeet.project import storage_folder
+
+Take = Callable[[Progress], None]
+"""What takes in a batch."""
+TOKEN = "WATERSMEET_PAGE_TOKEN"
+"""The variable with the token of a page that is served elsewhere than on this machine; without it one is made up."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Where a page is served; without a port, nowhere. ``shows_rows``: also some of the rows of queries that run."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    shows_rows: bool = True
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is a page, and rows are shown on it."""
+        return self.port is not None and self.shows_rows
+
+    @contextmanager
+    def serving(self, opened: Opened, metrics: Callable[[], str] | None = None) -> Generator[Take]:
+        """Serve it while this is entered, and say where; gives what takes in the batches of queries that run here.
+
+        ``metrics``: what Prometheus is told, where they run here.
+        """
+        if self.port is None:
+            yield lambda progress: None
+            return
+        check_installed()
+        from watersmeet.page.described import describe
+        from watersmeet.page.rows import SWITCHED_OFF, Rows
+        from watersmeet.page.server import served
+        from watersmeet.page.watch import Watch
+
+        queries = describe(opened.script, opened.queries, storage_folder(opened.project))
+        rows = None if metrics is None else Rows() if self.shows_rows else Rows(SWITCHED_OFF)
+        watch = Watch(opened.project.name, queries, metrics, rows)
+        with served(watch, self.port, self.host, os.environ.get(TOKEN)) as address:
+            typer.echo(f"The page is at {address}", err=True)
+            yield watch.take
+
+
+def check_installed() -> None:
+    """Refuse where what serves pages is not installed."""
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise refuse("PAGE_NOT_INSTALLED", package=package)
+
+
+def show_page(path: Path, page: Page) -> None:
+    """Serve the page of a project until Ctrl-C, whether its queries run or not."""
+    opened = open_script(path)
+    with interruptible(), page.serving(opened):
+        Event().wait()

@@ -1,0 +1,1 @@
+"""The page: what the queries of a project do and did, in a browser."""

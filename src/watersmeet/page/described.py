@@ -1,0 +1,146 @@
+"""What the page knows of a query before it runs: its text, its drawing, and what its numbers are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from watersmeet.explanation.physical import known
+from watersmeet.explanation.query import query_topology
+from watersmeet.explanation.topology import Topology
+from watersmeet.families import OPERATORS
+from watersmeet.observe.progress import port_names
+from watersmeet.page.drawing import Drawing, drawing_of
+from watersmeet.physical import JoinPlan, QueryPlan, ScanPlan, join_plans, limits_of, plan_query, scan_plans
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.references import masked
+
+
+@dataclass(frozen=True)
+class Column:
+    """A watermarked column: whose it is, and how it moves.
+
+    ``lag``: how far its watermark stays behind the newest event; ``idle``: after how many microseconds of silence it
+    holds nobody back; None: never. Behind a view both are not known.
+    """
+
+    name: str
+    source: str = ""
+    lag: int | None = None
+    idle: int | None = None
+    has_heartbeats: bool = False
+
+
+@dataclass(frozen=True)
+class Side:
+    """A side of an operator: what its rows are called, its columns, and the source that it has them from, if one."""
+
+    name: str
+    columns: tuple[str, ...]
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A query as its text says it is.
+
+    - ``sides``: those of each operator, by its name and by theirs
+    - ``bounds``: per operator, how far apart in time two rows may be that meet; nothing where no bound says so
+    - ``topics``: which topics a source reads, for they tell what is waiting
+    - ``apart``: which rows have sinks of their own, ``late`` and ``malformed``
+    """
+
+    name: str
+    sql: str
+    storage: Path
+    graph: Topology
+    drawing: Drawing
+    columns: Mapping[str, Column] = field(default_factory=dict[str, Column])
+    sides: Mapping[str, Mapping[str, Side]] = field(default_factory=dict[str, Mapping[str, Side]])
+    bounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    max_rows: int | None = None
+    apart: frozenset[str] = frozenset()
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where Spark keeps how far it is."""
+        return self.storage / "checkpoints" / self.name
+
+
+def describe(script: Script, queries: Sequence[AnalyzedQuery], storage: Path) -> list[Described]:
+    """All queries of a script, in its order."""
+    limits = limits_of(script)
+    found: list[Described] = []
+    for number, (asked, query) in enumerate(zip(script.queries, queries, strict=True), 1):
+        plan = plan_query(query, OPERATORS, late="kept" if query.late_into else "counted")
+        graph = query_topology(query, known(plan, OPERATORS).with_sinks(script.sinks))
+        joins = dict(zip(_operators(graph), join_plans(plan.relation), strict=False))
+        kept = [("late", query.late_into is not None), ("malformed", any("MALFORMED" in a.of for a in query.apart))]
+        found.append(
+            Described(
+                asked.into or f"query{number}",
+                masked(script.text[asked.span.start : asked.span.end]).strip(),
+                storage,
+                graph,
+                drawing_of(graph),
+                _columns(plan, script),
+                {name: _sides(join) for name, join in joins.items()},
+                {name: bound for name, join in joins.items() if (bound := _bound(join)) is not None},
+                _topics(plan),
+                None if limits is None else limits.max_rows,
+                frozenset(name for name, is_kept in kept if is_kept),
+            )
+        )
+    return found
+
+
+def _operators(graph: Topology) -> list[str]:
+    """What keeps rows, innermost first, as plans have their joins."""
+    return [node.step.operator for node in graph.nodes if node.step.operator]
+
+
+def _columns(plan: QueryPlan, script: Script) -> dict[str, Column]:
+    """The watermarked columns of sources; those behind views are known by name alone."""
+    beating = {name.lower() for name, _ in script.heartbeats}
+    times = (time for join in join_plans(plan.relation) for port in join.ports for time in port.times)
+    # What nobody can write is of no use to a reader.
+    found = {time: Column(time) for time in times if not time.startswith("#")}
+    for scan in scan_plans(plan.relation):
+        for mark in scan.source.watermarks:
+            name = f"{scan.alias}.{mark.column}"
+            beats = scan.source.name.lower() in beating
+            found[name] = Column(name, scan.source.name, mark.lag.value, mark.idle, beats)
+    return found
+
+
+def _sides(join: JoinPlan) -> dict[str, Side]:
+    names = port_names(len(join.ports))
+    return {name: _side(port.input, port.times) for name, port in zip(names, join.ports, strict=True)}
+
+
+def _side(input: object, times: tuple[str, ...]) -> Side:
+    if isinstance(input, ScanPlan):
+        source = "+".join(part.name for part in input.parts) or input.source.name
+        return Side(source, times, source)
+    alias = getattr(input, "alias", "")
+    return Side(alias if alias and not alias.startswith("#") else "rows", times)
+
+
+def _bound(join: JoinPlan) -> int | None:
+    """How far apart two rows may be at most: what the bounds of an operator allow in the wider direction."""
+    bounds = getattr(join.operator, "bounds", ())
+    constants = [abs(bound.constant) for bound in bounds]
+    return max(constants, default=None)
+
+
+def _topics(plan: QueryPlan) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for scan in scan_plans(plan.relation):
+        for source in scan.parts or (scan.source,):
+            topics = source.options.get("subscribe", "")
+            if topics:
+                found[source.name] = tuple(topic.strip() for topic in topics.split(","))
+    return found

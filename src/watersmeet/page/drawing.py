@@ -1,0 +1,148 @@
+"""The drawing of a query with room for its numbers: boxes that are placed once, lines in them that live.
+
+The places are those of the drawing that ``explain`` makes (`watersmeet.explanation.svg_layout`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from watersmeet.explanation.sketch import without
+from watersmeet.explanation.svg_layout import Place, broken, layout, text_width
+from watersmeet.explanation.topology import Node, StepKind, Topology, said
+
+TITLE, LINE = 13.0, 11.5
+TITLE_DOWN, LINE_DOWN, PADDING = 18.0, 17.0, 12.0
+MOST_WIDTH, LEAST_WIDTH = 230.0, 150.0
+BOLD = 1.12
+"""How much wider bold letters are."""
+LABEL = 132.0
+"""The room that the watermark on an edge takes."""
+
+_LIVE: Mapping[StepKind, tuple[float, int]] = {
+    "source": (170.0, 2), "union": (170.0, 1), "join": (240.0, 4), "group": (220.0, 3), "table": (220.0, 3),
+    "sink": (170.0, 1),
+}  # fmt: skip
+"""How wide and how many the living lines of a box are; of others nothing is told."""
+_SHOWN = ("watermark", "keys", "bounds", "writes", "filter", "where", "group by", "version")
+"""What is said in a box besides; the rest is told when it is opened."""
+_MOST_FACTS = 3
+
+
+@dataclass(frozen=True)
+class Box:
+    """A step: where it stands, what is written in it, and where its living lines begin.
+
+    ``aliases`` are those whose rows come out of it, by which the watermarks on its edges are found.
+    """
+
+    id: str
+    kind: StepKind
+    title: tuple[str, ...]
+    lines: tuple[str, ...]
+    live: int
+    x: float
+    y: float
+    width: float
+    height: float
+    operator: str = ""
+    source: str = ""
+    aliases: tuple[str, ...] = ()
+    facts: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """An edge: the way it takes, and where the watermark stands that goes along it."""
+
+    start: str
+    end: str
+    path: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """All boxes and edges of a query, and how much room they take."""
+
+    boxes: tuple[Box, ...] = ()
+    lines: tuple[Line, ...] = ()
+    width: float = 0.0
+    height: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Card:
+    node: Node
+    title: list[str]
+    lines: list[str]
+    live: int
+    size: tuple[float, float] = field(default=(0.0, 0.0))
+
+
+def drawing_of(graph: Topology) -> Drawing:
+    """The drawing of a query.
+
+    >>> from watersmeet.explanation.topology import Edge, Step
+    >>> nodes = (Node("source1", Step("source", "stream a", data={"alias": "a"})), Node("sink1", Step("sink", "b")))
+    >>> made = drawing_of(Topology("", nodes, (Edge("source1", "sink1"),)))
+    >>> [(box.id, box.aliases) for box in made.boxes], made.lines[0].start
+    ([('source1', ('a',)), ('sink1', ('a',))], 'source1')
+    """
+    graph = without(without(graph, "repartition"), "project")
+    cards = {node.id: _card(node) for node in graph.nodes}
+    starts = {edge.start for edge in graph.edges}
+    # Boxes that rows leave are taken for wider than they are, so that there is room for what stands on the edge.
+    taken = {name: (card.size[0] + (LABEL if name in starts else 0.0), card.size[1]) for name, card in cards.items()}
+    places = layout(graph, taken)
+    aliases: dict[str, tuple[str, ...]] = {}
+    for node in graph.nodes:
+        below = [alias for edge in graph.edges if edge.end == node.id for alias in aliases[edge.start]]
+        own = node.step.data.get("alias")
+        aliases[node.id] = (str(own),) if own else tuple(dict.fromkeys(below))
+    boxes = {name: replace(_box(card, places[name]), aliases=aliases[name]) for name, card in cards.items()}
+    lines = tuple(_line(boxes[edge.start], boxes[edge.end]) for edge in graph.edges)
+    width = max((box.x + box.width for box in boxes.values()), default=0.0)
+    height = max((box.y + box.height for box in boxes.values()), default=0.0)
+    return Drawing(tuple(boxes.values()), lines, width, height)
+
+
+def _card(node: Node) -> _Card:
+    step = node.step
+    room, live = _LIVE.get(step.kind, (LEAST_WIDTH, 0))
+    title = broken(step.title or step.kind, BOLD * TITLE, MOST_WIDTH)
+    facts = dict(said(step.facts))
+    told = [line for label in _SHOWN for line in facts.get(label, ())]
+    lines = [part for line in told for part in broken(line, LINE, MOST_WIDTH)]
+    if len(lines) > _MOST_FACTS:
+        lines = [*lines[: _MOST_FACTS - 1], f"{lines[_MOST_FACTS - 1]} …"]
+    widths = [BOLD * text_width(line, TITLE) for line in title] + [text_width(line, LINE) for line in lines]
+    width = max(room, *widths, LEAST_WIDTH) + 2 * PADDING
+    height = 14.0 + len(title) * TITLE_DOWN + (len(lines) + live) * LINE_DOWN + 2 * PADDING + (8.0 if live else 0.0)
+    return _Card(node, title, lines, live, (round(width, 1), height))
+
+
+def _box(card: _Card, place: Place) -> Box:
+    step = card.node.step
+    facts = tuple((label, tuple(lines)) for label, lines in said(step.facts))
+    source = str(step.data.get("scan") or "") if step.kind == "source" else ""
+    return Box(
+        card.node.id, step.kind, tuple(card.title), tuple(card.lines), card.live, round(place.x, 1), round(place.y, 1),
+        *card.size, operator=step.operator, source=source, facts=facts,
+    )  # fmt: skip
+
+
+def _line(start: Box, end: Box) -> Line:
+    x, y = start.x + start.width, start.y + start.height / 2
+    to_x, to_y = end.x, end.y + end.height / 2
+    if to_x <= x:
+        lane = max(start.y + start.height, min(end.y, to_y)) + 12
+        path = f"M {x:.0f} {y:.0f} h 14 V {lane:.0f} H {to_x - 14:.0f} V {to_y:.0f} H {to_x:.0f}"
+        return Line(start.id, end.id, path, round(x + 20, 1), round(y, 1))
+    # Straight as far as the watermark goes that stands on it.
+    straight = max(x, min(x + LABEL - 30, to_x - 40))
+    bend = (to_x - straight) * 0.5
+    way = f"{straight + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"
+    return Line(start.id, end.id, f"M {x:.0f} {y:.0f} H {straight:.0f} C {way}", round(x + 10, 1), round(y, 1))

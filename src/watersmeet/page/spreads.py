@@ -1,0 +1,90 @@
+"""How long rows wait for each other and by how much they are late, as bars and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from watersmeet.duration import rough_duration
+from watersmeet.joins.core.spread import longest_in
+from watersmeet.observe.following import Following
+from watersmeet.observe.metrics import OperatorNumbers
+from watersmeet.page.described import Described
+
+BARS = 14
+"""How many bars a histogram has at most."""
+PARTS = 4
+"""Ranges of one power of two, which a bar holds together."""
+
+
+def spreads_of(described: Described, following: Following) -> list[dict[str, object]]:
+    """The histograms of a query: those of each operator that has seen something."""
+    found: list[dict[str, object]] = []
+    several = len(following.operators) > 1
+    for name, numbers in following.operators.items():
+        where = f" in {name}" if several else ""
+        is_time = _is_temporal(described, following, name)
+        if numbers.delays:
+            words = _delays_in_words(numbers, described.bounds.get(name), is_time)
+            title = f"Between the two rows of a pair{where}"
+            found.append({"title": title, "words": words, "temporal": is_time, "bars": _bars(numbers.delays)})
+        if numbers.lateness:
+            words = _late_in_words(numbers, is_time)
+            found.append(
+                {"title": f"Late by{where}", "words": words, "temporal": is_time, "bars": _bars(numbers.lateness)}
+            )
+    return found
+
+
+def within(counts: Mapping[str, int], share: float) -> int:
+    """What so large a share of the lengths does not exceed.
+
+    >>> within({"1": 98, "9": 1, "13": 1}, 0.99)
+    4
+    """
+    wanted, found = share * sum(counts.values()), 0
+    ranges = sorted((int(number), count) for number, count in counts.items())
+    for number, count in ranges:
+        found += count
+        if found >= wanted:
+            return longest_in(number)
+    return longest_in(ranges[-1][0])
+
+
+def _bars(counts: Mapping[str, int]) -> list[dict[str, object]]:
+    """A bar per power of two; those below the largest ones are put together."""
+    powers: dict[int, int] = {}
+    for number, count in counts.items():
+        power = -(-int(number) // PARTS)
+        powers[power] = powers.get(power, 0) + count
+    most = max(powers)
+    least = max(min(powers), most - BARS + 1)
+    below = sum(count for power, count in powers.items() if power < least)
+    found = [(power, powers.get(power, 0) + (below if power == least else 0)) for power in range(least, most + 1)]
+    return [{"until": longest_in(power * PARTS), "count": count} for power, count in found]
+
+
+def _delays_in_words(numbers: OperatorNumbers, bound: int | None, is_time: bool) -> str:
+    """How long most pairs take, against the bound.
+
+    >>> _delays_in_words(OperatorNumbers(delays={"118": 99, "125": 1}), 7_200_000_000, True)
+    '99 % within 13 min 25 s, the bound is 2 h.'
+    """
+    said = f"99 % within {_length(within(numbers.delays, 0.99), is_time)}"
+    return f"{said}, the bound is {_length(bound, is_time)}." if bound is not None else f"{said}."
+
+
+def _late_in_words(numbers: OperatorNumbers, is_time: bool) -> str:
+    half, most = (_length(within(numbers.lateness, share), is_time) for share in (0.5, 0.99))
+    return f"Half by no more than {half}, 99 % by no more than {most}: a lag that much larger would take them in."
+
+
+def _length(micros: int, is_time: bool) -> str:
+    if not is_time:
+        return f"{micros:,}"
+    return rough_duration(micros) if micros >= 1_000_000 else f"{-(-micros // 1000)} ms"
+
+
+def _is_temporal(described: Described, following: Following, operator: str) -> bool:
+    last = following.totals.last
+    columns = [column for side in described.sides.get(operator, {}).values() for column in side.columns]
+    return last is None or not columns or any(column in last.temporal for column in columns)

@@ -1,0 +1,68 @@
+"""The queries that a page shows, looked at again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+from watersmeet.observe.following import Following
+from watersmeet.observe.progress import Progress
+from watersmeet.page.described import Described
+from watersmeet.page.model import detail, drawing, life_of, overview
+from watersmeet.page.rows import ELSEWHERE, Rows
+
+
+class Watch:
+    """What a page can be asked. Questions come from several threads.
+
+    ``name`` is that of the project; ``metrics`` gives the text for Prometheus, where queries run in this process;
+    ``rows`` are those that are shown.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        queries: Sequence[Described],
+        metrics: Callable[[], str] | None = None,
+        rows: Rows | None = None,
+    ) -> None:
+        self.name, self.metrics = name, metrics
+        self.rows = Rows(ELSEWHERE) if rows is None else rows
+        self._queries = {query.name: (query, Following(query.storage, query.name)) for query in queries}
+        self._lock = Lock()
+
+    def take(self, progress: Progress) -> None:
+        """Take in one batch of a query that runs in this process, with its rows."""
+        with self._lock:
+            self.rows.take(progress)
+
+    def versions(self) -> dict[str, str]:
+        """What changes when there is something new to be shown of a query."""
+        with self._lock:
+            for _, following in self._queries.values():
+                following.look()
+            return {name: f"{one.version} {life_of(one)}" for name, (_, one) in self._queries.items()}
+
+    def project(self) -> dict[str, object]:
+        """All queries, a line each."""
+        now = time.time()
+        with self._lock:
+            for _, following in self._queries.values():
+                following.look()
+            queries = [overview(query, following, now) for query, following in self._queries.values()]
+        return {"name": self.name, "now": now, "queries": queries, "has_metrics": self.metrics is not None}
+
+    def query(self, name: str) -> dict[str, object] | None:
+        """All that is shown of a query; None: there is none of that name."""
+        now = time.time()
+        with self._lock:
+            if name not in self._queries:
+                return None
+            query, following = self._queries[name]
+            following.look()
+            return {"now": now, **detail(query, following, now), "rows": self.rows.shown(name)}
+
+    def drawing(self, name: str) -> dict[str, object] | None:
+        """The drawing of a query; None: there is none of that name."""
+        return drawing(self._queries[name][0]) if name in self._queries else None

@@ -1,0 +1,75 @@
+"""Some of the rows that an operator handed out or refused in a batch, as text, for people who want to see rows.
+
+Whether a row is one of a pair is told by a column of each side in which no row of a pair has NULL: a key or a time.
+Where a side shows none, nobody can tell, and its rows count as ``joined``; what has one side joins nothing, ``out``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
+
+ROWS = 3
+"""How many of a kind a shard tells in a batch."""
+CHARACTERS = 200
+"""How much of a value is told."""
+KINDS = ("matched", "padded", "joined", "out", "late")
+_PADDED = "#padded"
+
+
+class Examples:
+    """Takes what an operator hands out, and keeps the latest few rows of each kind."""
+
+    def __init__(self, operator: Family) -> None:
+        self._certain = [
+            next((name for name in side.columns if name in (*side.keys, *side.times)), None) for side in operator.sides
+        ]
+        self._pads = [bool(side.columns) for side in operator.sides]
+        self._kept: dict[str, list[dict[str, str | None]]] = {}
+
+    def take(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Take rows of the result."""
+        last = table.slice(max(0, table.num_rows - ROWS))
+        alone = self._alone(last)
+        unknown = "joined" if len(self._certain) > 1 else "out"
+        for number, row in enumerate(last.to_pylist()):
+            self._keep(unknown if alone is None else "padded" if alone[number] else "matched", _shown(row))
+
+    def late(self, tables: Sequence[pa.Table]) -> None:
+        """Take late rows, each with what it missed."""
+        for table in tables:
+            for row in table.to_pylist():
+                missed = {"late_by": None if row[LATE_BY] is None else str(row[LATE_BY]), "watermark": row[LATE_COLUMN]}
+                self._keep("late", _shown(row) | missed)
+
+    def to_text(self) -> str | None:
+        """All of them as JSON; None if there are none."""
+        return json.dumps(self._kept) if self._kept else None
+
+    def _keep(self, kind: str, row: dict[str, str | None]) -> None:
+        self._kept[kind] = [*self._kept.get(kind, ()), row][-ROWS:]
+
+    def _alone(self, table: pa.Table | pa.RecordBatch) -> Any:
+        """Which rows have no part of some side; None if that cannot be told."""
+        names = table.schema.names
+        if _PADDED in names:
+            return table.column(_PADDED).to_numpy(zero_copy_only=False) >= 0
+        if len(self._certain) < 2 or any(
+            shows and name not in names for name, shows in zip(self._certain, self._pads, strict=True)
+        ):
+            return None
+        alone = np.zeros(table.num_rows, np.bool_)
+        for name in (name for name in self._certain if name in names):
+            alone |= ~table.column(name).is_valid().to_numpy(zero_copy_only=False)
+        return alone
+
+
+def _shown(row: dict[str, Any]) -> dict[str, str | None]:
+    return {name: None if value is None else str(value)[:CHARACTERS] for name, value in row.items() if "#" not in name}

@@ -1,0 +1,151 @@
+"""The page of a query that runs: in a real browser, the numbers that Spark reports, as it reports them."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.page.chromium import Tab, shows, started
+
+from watersmeet.cli.script import Opened, open_script
+from watersmeet.observe.history import history_file, read_history
+from watersmeet.observe.progress import Progress
+from watersmeet.observe.prometheus import Metrics
+from watersmeet.observe.recorder import Recorder
+from watersmeet.page.described import describe
+from watersmeet.page.rows import Rows
+from watersmeet.page.server import served
+from watersmeet.page.watch import Watch
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """
+CREATE STREAM orders (id BIGINT, note STRING, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 1 MINUTE)
+    USING json OPTIONS (path 'orders', malformed 'drop');
+CREATE STREAM deliveries (id BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL 1 MINUTE)
+    USING json OPTIONS (path 'deliveries');
+CREATE SINK joined USING json OPTIONS (path 'output');
+INSERT INTO joined
+SELECT STREAM o.id, o.note, d.at AS delivered FROM orders o
+LEFT JOIN deliveries d ON o.id = d.id AND d.at BETWEEN o.at AND o.at + INTERVAL 2 HOURS;
+"""
+MARKUP = "<img src=x onerror=document.title='taken'>"
+EIGHT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+
+
+def arrive(folder: Path, source: str, *rows: tuple[int, float]) -> None:
+    """Let rows arrive: the number of an order, and how many minutes after eight o'clock."""
+    lines = [
+        json.dumps({"id": order, "note": MARKUP, "at": f"{EIGHT + timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"})
+        for order, minutes in rows
+    ]
+    if source == "orders" and len(rows) == 2:
+        lines.append('{"id": "<b>none</b>"}')
+    (folder / source).mkdir(exist_ok=True)
+    hidden = folder / source / f".{time.time_ns()}"
+    hidden.write_text("\n".join(lines))
+    hidden.rename(folder / source / f"{time.time_ns()}.json")
+
+
+class Running:
+    """The query, running in a thread, and what it reported."""
+
+    def __init__(self, opened: Opened, spark: SparkSession, storage: Path) -> None:
+        self.opened, self.spark, self.storage = opened, spark, storage
+        self.metrics, self.rows, self.seen, self.stop = Metrics(), Rows(), list[Progress](), Event()
+        self.thread = Thread(target=self._run)
+
+    def _run(self) -> None:
+        from watersmeet.spark.run.running import run_script
+
+        recorder = Recorder(self.storage, print)
+
+        def take(progress: Progress) -> None:
+            self.seen.append(progress)
+            self.metrics.take(progress)
+            self.rows.take(progress)
+            recorder.take(progress)
+
+        with suppress(KeyboardInterrupt):
+            run_script(
+                self.opened.script, analyzed=self.opened.queries, spark=self.spark, storage=self.storage,
+                trigger="continuous", told="some", on_progress=take, on_start=recorder.start, on_failure=recorder.fail,
+                on_end=recorder.end, is_interrupted=self.stop.is_set,
+            )  # fmt: skip
+        recorder.close()
+
+    def batches(self, folder: Path, count: int) -> list[float]:
+        """The seconds of so many further batches, each of some rows."""
+        for _ in range(count):
+            before, patience = len(self.seen), time.monotonic() + 60
+            arrive(folder, "deliveries", *((n, 200) for n in range(500)))
+            while len(self.seen) == before and time.monotonic() < patience:
+                time.sleep(0.05)
+        return [one.seconds for one in self.seen[-count:]]
+
+    def __enter__(self) -> Running:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop.set()
+        self.thread.join(60)
+
+
+def test_the_page_shows_what_the_query_reports_as_it_does(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "shop.sql").write_text(SCRIPT)
+    arrive(tmp_path, "orders", (1, 0), (2, 10), (3, 20))
+    arrive(tmp_path, "deliveries", (1, 12), (2, 40), (9, 30))
+    opened = open_script(tmp_path / "shop.sql", "absolute")
+    queries = describe(opened.script, opened.queries, tmp_path / "storage")
+    with started() as browser, Running(opened, spark, tmp_path / "storage") as running:
+        watch = Watch("shop", queries, running.metrics.text, running.rows)
+        with served(watch, 0, "127.0.0.1") as address:
+            tab = Tab(browser)
+            page = tab.open(address)
+            shows(page, "#n-rows-in", "6")
+            shows(page, "#n-matched", "2")
+            # Order 4 is late by nine minutes, and deliveries at eleven let the other one out alone.
+            arrive(tmp_path, "orders", (4, 10), (5, 120))
+            arrive(tmp_path, "deliveries", (5, 180))
+            shows(page, "#n-rows-in", "9")
+            total = {name: sum(getattr(one, name) for one in running.seen) for name in ("matched", "padded", "late")}
+            for name, number in total.items():
+                shows(page, f"#n-{name}", str(number))
+            assert total == {"matched": 3, "padded": 1, "late": 1}
+            last = running.seen[-1]
+            shows(page, "#n-kept", str(last.state_rows))
+            sides = last.operators["o and d"].sides
+            drawn = page.text_content('[data-box="join1"]') or ""
+            assert f"alive: orders {sides['left'].state_rows} · deliveries {sides['right'].state_rows}" in drawn
+            for column, words in last.watermarks.items():
+                shows(page, f'[data-mark="{column}"]', words)
+            seen = page.text_content("main") or ""
+            # 60 and 9 minutes are the longest, each known to a quarter of itself.
+            assert "99 % within 1 h 2 min, the bound is 2 h." in seen
+            assert "Half by no more than 11 min 11 s" in seen
+            kinds = {kind["kind"]: kind for kind in running.rows.shown("joined")["kinds"]}  # pyright: ignore
+            assert set(kinds) == {"matched", "padded", "late", "malformed"}
+            assert [row["values"][:2] for row in kinds["padded"]["rows"]] == [["3", MARKUP]]
+            assert "9 min behind the watermark of o.at" in kinds["late"]["rows"][0]["why"]
+            assert seen.count(MARKUP) >= 5 and '{"id": "<b>none</b>"}' in seen
+            assert "`id` is BIGINT and the text has <b>none</b>" in seen
+            assert page.locator("img[src=x]").count() == 0 and page.title() != "taken"
+            tab.check(address)
+            served_metrics = page.request.get(f"{address}metrics").text()
+            assert 'watersmeet_source_rows_total{query="joined",source="orders"} 5' in served_metrics
+            beside = running.batches(tmp_path, 3)
+        alone = running.batches(tmp_path, 3)
+        # The quickest of each: whatever else the machine does, it cannot make a batch quicker.
+        assert min(beside) < 1.5 * min(alone) + 0.2, (beside, alone)
+    # Rows are shown, and written down nowhere.
+    assert MARKUP not in history_file(tmp_path / "storage", "joined").read_text()
+    history = read_history(tmp_path / "storage", "joined")
+    assert list(history.batches) == running.seen and history.totals.rows_in == 9 + 6 * 500
+    assert [event.kind for event in history.events] == ["started", "stopped"]
