@@ -14,7 +14,7 @@ from watersmeet.answers.question import question_of
 from watersmeet.catalog import Field, Source
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
-from watersmeet.fates.near import near_key
+from watersmeet.fates.near import Near
 from watersmeet.spark.past.log import read_log
 
 ORDERS = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING"), Field("at", "TIMESTAMP")))
@@ -92,7 +92,7 @@ def test_values_are_read_in_the_types_of_their_columns() -> None:
     ],
 )
 def test_near_misses(key: tuple[object, ...], other: tuple[object, ...], expected: str | None) -> None:
-    found = near_key(key, [("unlike",), other])
+    found = Near([("unlike",), other]).to(key)
     assert found is None if expected is None else expected in str(found)
 
 

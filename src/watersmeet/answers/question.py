@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.fates.near import near_key
+from watersmeet.fates.near import Near
 from watersmeet.fates.words import value_in_words
 from watersmeet.local.cells import cell
 from watersmeet.schema import arrow_type
@@ -43,7 +43,7 @@ class Question:
         for table in tables:
             columns = [table.column(name).to_pylist() for name in self.values]
             known |= dict.fromkeys(tuple(row) for row in zip(*columns, strict=True) if None not in row)
-        return near_key(tuple(self.values.values()), known) if None not in self.values.values() else None
+        return Near(known).to(tuple(self.values.values())) if None not in self.values.values() else None
 
 
 def question_of(sources: Sequence[Source], name: str, given: Sequence[str]) -> Question:
