@@ -52,6 +52,7 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
     elif asked.everything:
         ask = asking.summary
     else:
+        queries = asking.showing(queries, asked.result)
         ask = lambda read: asking.made(read, asked.result)  # noqa: E731
     typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
     spark = cluster.session(opened.project, storage, script)
