@@ -105,6 +105,11 @@ class Read:
     past: Past
     spark: SparkSession
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has read."""
+        return sum(table.num_rows for batch in self.past.batches for table in batch.rows.values())
+
     def told(self, question: Question | None = None) -> Told:
         """What became of its rows; with a question, of those that share keys with what is meant."""
         from watersmeet.spark.past.evaluating import evaluating
