@@ -24,13 +24,14 @@ if TYPE_CHECKING:
         state,
         substrait,
         sync_join,
+        why,
         window_join,
     )
     from watersmeet.testing.asserting import test
 
 __all__ = [
     "Refusal", "WatersmeetError", "__version__", "advise", "asof_join", "explain", "jars", "join", "progress", "sql",
-    "state", "substrait", "sync_join", "test", "window_join",
+    "state", "substrait", "sync_join", "test", "why", "window_join",
 ]  # fmt: skip
 
 

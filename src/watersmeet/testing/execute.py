@@ -15,6 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
+from watersmeet.fates import Batch, Told, told
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
@@ -27,6 +28,7 @@ from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome, compare
+from watersmeet.testing.reasons import differing_reasons
 from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:
@@ -67,9 +69,25 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
     stretches = _stretches(batches, arrivals)
     try:
         stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
+        reasons = _reasons(case, plan, script, arrivals)
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
-    return _compared(case, plan, batches, stepped)
+    return _compared(case, plan, batches, stepped, reasons)
+
+
+def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Told:
+    """What became of the rows of a case, by the definitions."""
+    restarts = [*(batch.restart for batch in case.batches), False]
+    came = zip(arrivals, restarts, strict=False)
+    return told(plan, [Batch(tables, marks, restart) for (tables, marks), restart in came], OPERATORS)
+
+
+def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
+    if not case.why:
+        return None
+    return differing_reasons(
+        case, told_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
+    )
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
@@ -122,12 +140,15 @@ def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> li
     return stretches
 
 
-def _compared(case: Case, plan: QueryPlan, batches: Sequence[CaseBatch], stepped: Sequence[Stepped]) -> Result:
+def _compared(
+    case: Case, plan: QueryPlan, batches: Sequence[CaseBatch], stepped: Sequence[Stepped], reasons: str | None
+) -> Result:
     failures: list[str] = []
     for number, (batch, step) in enumerate(zip(batches, stepped, strict=True), 1):
         difference = compare(batch, _outcome(plan, step), ordered=case.ordered)
         if difference is not None:
             failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
+    failures += [] if reasons is None else [reasons]
     return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 

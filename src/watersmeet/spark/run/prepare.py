@@ -120,8 +120,8 @@ def prepare(
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
-    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``told``: whether some rows
-    are told of with the numbers of a batch.
+    may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``told``: whether some
+    rows are told of with the numbers of a batch.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
