@@ -75,8 +75,8 @@ def _text(plan: Plan, over: Sequence[Spread], measured: Sequence[dict[str, Any]]
             rows.append((f"  {one['tasks']:,}", *times, f"{one['records']:,}", f"{one['per_row'] * 1e6:,.3g}", ""))
         yield from _aligned(rows)
     yield ""
-    yield f"Costs were measured at commit {MEASURED.commit}, on {MEASURED.machine}. On another machine they differ;"
-    yield "`make bench` measures them. Bursts, replays after a failure and other queries come on top."
+    yield f"Costs are rough, from runs at commit {MEASURED.commit} on {MEASURED.machine}, which had other work;"
+    yield "no cluster was measured. `make bench` measures them on yours. Bursts, replays and other queries come on top."
 
 
 def _heaviest(plan: Plan) -> Iterator[str]:

@@ -55,13 +55,13 @@ NARROW = 28.0
 MEASURED = Costs(
     commit="edfe169",
     machine="two cores of a small virtual machine, Spark 4.3.0, Python 3.11, Java 17, local[2]",
-    batch=0.42,
+    batch=0.37,
     stage=0.35,
-    columns=1.8e-6,
-    scanned=4.4e-6,
-    byte=1.0e-8,
-    result=0.7e-6,
-    shard=0.20,
+    columns=1.4e-6,
+    scanned=2.6e-6,
+    byte=4.0e-8,
+    result=0.8e-6,
+    shard=0.25,
     task=0.05,
     probe=7e-8,
     read=1.5e-8,
@@ -70,14 +70,14 @@ MEASURED = Costs(
     record_bytes=900,
     worker=95_000_000,
     jvm=1_300_000_000,
-    copies=6.0,
+    copies=14.0,
     piece=256 * 2**20,
     mapped=2 * 2**30,
     stored=1.1,
 )
-"""The machine had other work when all but the first of these were measured, so that they are rough.
+"""Rough: the machine had other work while most of these were measured, and no run has checked them since.
 
-Seconds per batch, row and result follow from the tables of docs/performance.md. Those of a shard are from the section
-`forecast` of ``make bench``; ``read`` from the same run with and without runs at hand; ``probe`` from a search in a
-sorted million; records and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate; memory
-from the runs of that section."""
+Seconds per batch, row, byte, result and shard were chosen to lie between the tables of docs/performance.md, of a quiet
+machine and an older commit, and the quickest runs of the section `forecast` of ``make bench`` at this commit on a busy
+one. Memory is from those runs. ``read`` is from one run with and without runs at hand, ``probe`` from a search in a
+sorted million, records and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""

@@ -43,7 +43,8 @@ def _lines(found: QueryForecast) -> Iterator[str]:
         yield f"├─ read     {shown(read, 'B')} by every batch, for more is kept than a machine has at hand"
     for missing in found.missing:
         yield f"├─ missing  {missing}"
-    yield f"└─ assumed  one result for each row of the slower side; costs as measured at {given.costs.commit}"
+    rough = f"seconds are rough, from runs at {given.costs.commit}"
+    yield f"└─ assumed  one result for each row of the slower side; {rough}"
 
 
 def _fullest(kept: KeptForecast) -> str:
