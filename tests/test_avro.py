@@ -14,6 +14,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from watersmeet.catalog import Source
+from watersmeet.formats import source_format
 from watersmeet.formats.avro.decoding import Decoding
 from watersmeet.formats.avro.encoding import encoded_rows, schema_of
 from watersmeet.formats.avro.schema import SchemaError, read_schema
@@ -210,6 +212,13 @@ def test_a_type_that_a_column_cannot_have_is_refused(type_: Any, wanted: Any, re
 def test_what_is_no_schema_is_refused(text: str) -> None:
     with pytest.raises(SchemaError):
         read_schema(text)
+
+
+def test_where_schemas_are_is_not_what_makes_a_state_another_one() -> None:
+    options = {"subscribe": "a", "value.format": "avro", "schema.registry.url": "http://a", "avro.schema": "{}"}
+    assert source_format(Source("s", (), format="kafka", options=options)).row_options == {
+        "subscribe": "a", "value.format": "avro",
+    }  # fmt: skip
 
 
 def test_a_schema_may_refer_to_others() -> None:

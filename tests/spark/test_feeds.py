@@ -307,6 +307,17 @@ def test_debezium_records_become_a_snapshot_and_a_static_table_joins(spark: Spar
     assert caught.value.getCondition() == "QUERY_FAILED" and "truncated" in str(caught.value)
 
 
+def test_an_error_is_not_taken_for_one_that_stands_in_the_plan(spark: SparkSession, tmp_path: Path) -> None:
+    arrive(tmp_path, 1, records=RECORDS[:1])
+    sql = """
+    CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id)) CHANGES FROM debezium
+        USING text OPTIONS (path '{folder}/records');
+    CREATE SINK log USING json OPTIONS (path '{folder}/log', changes 'log');
+    INSERT INTO log SELECT TABLE c.id, CAST(c.name AS INT) AS n FROM c;"""
+    with pytest.raises(WatersmeetError, match="CAST_INVALID_INPUT"):
+        run(spark, tmp_path, sql)
+
+
 def test_a_static_table_that_a_stream_looks_up_needs_no_copy(spark: SparkSession, tmp_path: Path) -> None:
     from watersmeet.spark.run.prepare import prepare
 

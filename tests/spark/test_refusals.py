@@ -17,6 +17,7 @@ import watersmeet as ws
 from watersmeet.catalog import Sink, Source
 from watersmeet.errors import Refusal, WatersmeetError, travelled
 from watersmeet.queries import read_script
+from watersmeet.spark import refusals
 from watersmeet.spark.refusals import unreached, unread
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
@@ -259,7 +260,17 @@ def test_what_is_not_for_its_options_is_not_called_so(spark: SparkSession, tmp_p
 def test_the_packages_of_a_format_are_named() -> None:
     (found,) = unread(Source("a", (), format="Kafka"), None, Exception("[DATA_SOURCE_NOT_FOUND]")).refusals
     assert found.condition == "MISSING_CONNECTOR"
-    assert '`.config("spark.jars", ws.jars("kafka"))`: org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0, ' in found.hint
+    assert '`.config("spark.jars", ws.jars("kafka"))`: org.apache.spark:spark-sql-kafka-0-10_2.13:4.' in found.hint
+
+
+def test_a_format_says_for_which_versions_it_has_a_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Exception("[DATA_SOURCE_NOT_FOUND]")
+    monkeypatch.setattr(refusals, "spark_version", lambda: "4.3.0")
+    (found,) = unread(Source("a", (), format="delta"), None, absent).refusals
+    assert found.condition == "MISSING_CONNECTOR" and "none is known for Spark 4.3.0 (but for 4.0, 4.1)" in found.hint
+    monkeypatch.setattr(refusals, "spark_version", lambda: "4.1.4")
+    (found,) = unread(Source("a", (), format="delta"), None, absent).refusals
+    assert "io.delta:delta-spark_2.13:4.1.0" in found.hint and '.config("spark.sql.extensions"' in found.hint
 
 
 KAFKA = "org.apache.kafka.common.errors."

@@ -95,10 +95,14 @@ def _unknown_format(format_: str, place: Place | None) -> WatersmeetError:
         hint = f"{did_you_mean(format_, known_formats())} A format of a package needs `--packages group:name:version`."
         return refuse("UNKNOWN_FORMAT", place, format=format_, hint=hint)
     known = connector_of(format_, spark_version())
-    hint = (
-        f"none is known for Spark {spark_version()}; add one with `--packages group:name:version`."
-        if known is None
-        else "let `watersmeet run` start Spark, or start your own session with "
-        f'`.config("spark.jars", ws.jars("{format_.lower()}"))`: {", ".join(known.packages)}.'
-    )
+    if known is None:
+        others = ", ".join(CONNECTORS.get(format_.lower(), ())) or "no other"
+        none = f"none is known for Spark {spark_version()} (but for {others})"
+        hint = f"{none}; add one with `--packages group:name:version`."
+    else:
+        more = "".join(f' and `.config("{name}", "{value}")`' for name, value in known.settings.items())
+        hint = (
+            "let `watersmeet run` start Spark, or start your own session with "
+            f'`.config("spark.jars", ws.jars("{format_.lower()}"))`{more}: {", ".join(known.packages)}.'
+        )
     return refuse("MISSING_CONNECTOR", place, format=format_, hint=hint)

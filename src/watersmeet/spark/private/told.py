@@ -28,6 +28,7 @@ _DELAY = "spark.watermarkDelayMs"
 _UNREAD = re.compile("CANNOT_LOAD_STATE_STORE|CANNOT_READ_STREAMING_STATE_FILE|ChecksumException.*/state/")
 _LOCATION = re.compile(r"checkpointLocation=(?:file:(?://)?)?([^,\]]+)")
 _STATE_FILE = re.compile(r"file:(?://)?(/\S+/state/\d+/\S+?)(?=:? |$)", re.MULTILINE)
+_PLAN = re.compile(r"=== Streaming Query ===.*?(?=\n\s+at |\Z)", re.DOTALL)
 _LZ4, _LZ4_HEADER = b"LZ4Block", 21
 
 
@@ -159,6 +160,17 @@ def unread_state(text: str) -> tuple[str, str | None] | None:
         return None
     file = _STATE_FILE.search(text)
     return where[1], None if file is None else file[1]
+
+
+def without_plan(text: str) -> str:
+    r"""The text of a failed query's error without its plan, in which all refusals stand that it could have raised.
+
+    Uses the heading of what Spark tells of a query. Under another one a refusal may be told that was not the cause.
+
+    >>> without_plan("disk full\n=== Streaming Query ===\nid\nLogical Plan:\nraise_error(...)\n\tat A.b(C.java:1)")
+    'disk full\n\n\tat A.b(C.java:1)'
+    """
+    return _PLAN.sub("", text)
 
 
 def is_whole_changelog(data: bytes) -> bool:

@@ -26,6 +26,7 @@ from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.jvm import death_of
+from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
 from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.damage import state_damage
@@ -225,7 +226,7 @@ def failure_of(error: StreamingQueryException, prepared: Prepared) -> Watersmeet
     if died is not None:
         raise refuse("SPARK_DIED", reason=died) from error
     text = str(error)
-    ours = travelled(text)
+    ours = travelled(without_plan(text))
     if ours is not None and ours.condition == "NOT_AS_COLUMNS":
         raise _OnlySparkReadsError(prepared.name, ours)
     if ours is not None:

@@ -1,0 +1,63 @@
+"""A schema registry, asked over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests import registry as served
+
+from watersmeet.formats.registry import NotRegisteredError, Registry, RegistryError
+
+ITEM = '{"type": "record", "name": "Item", "fields": []}'
+ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "item", "type": "Item"}]}'
+
+
+@pytest.fixture
+def known() -> Iterator[served.Registry]:
+    with served.registry("me:pass") as made:
+        yield made
+
+
+def asked_of(known: served.Registry, **more: str) -> Registry:
+    said = {"user": "me", "password": "pass", **more}
+    found = Registry.of({"schema.registry.url": known.url, **{f"schema.registry.{n}": v for n, v in said.items()}})
+    assert found is not None
+    return found
+
+
+def test_schemas_are_found_by_subject_and_by_number_with_those_they_refer_to_and_asked_for_once(
+    known: served.Registry,
+) -> None:
+    item = known.add("shop/items", ITEM)
+    order = known.add("orders", ORDER, [{"name": "Item", "subject": "shop/items", "version": 1}])
+    asked = asked_of(known)
+    assert asked.latest("orders").texts == (ITEM, ORDER) and asked.latest("orders").id == order
+    assert asked.by_id(item) == (ITEM,)
+    before = len(known.asked)
+    assert asked.by_id(order) == (ITEM, ORDER) and asked.by_id(item) == (ITEM,)
+    assert len(known.asked) == before
+    assert asked.register("new", ITEM) == item, "what is known has its number"
+
+
+def test_the_next_server_is_asked_if_one_is_silent(known: served.Registry) -> None:
+    known.add("a", ITEM)
+    login = {"schema.registry.user": "me", "schema.registry.password": "pass"}
+    asked = Registry.of({"schema.registry.url": f"http://127.0.0.1:9/, {known.url}/", **login})
+    assert asked is not None and asked.latest("a").texts == (ITEM,)
+
+
+def test_what_is_refused_says_why_and_nobody_sees_the_password(known: served.Registry) -> None:
+    with pytest.raises(NotRegisteredError, match=r"404 \(Subject 'b' not found\)"):
+        asked_of(known).latest("b")
+    with pytest.raises(RegistryError, match=r"401 \(Unauthorized\)"):
+        asked_of(known, password="wrong").latest("b")
+    with pytest.raises(RegistryError, match="neither http:// nor https://"):
+        Registry(("ftp://host",)).latest("b")
+    with pytest.raises(RegistryError, match="does not answer"):
+        Registry(("http://127.0.0.1:9",)).latest("b")
+    assert "pass" not in repr(asked_of(known)).replace("password", "")
+    assert Registry.of({}) is None
+    known.schemas.append({"schema": "syntax = 'proto3';", "schemaType": "PROTOBUF"})
+    with pytest.raises(RegistryError, match="a schema of PROTOBUF there"):
+        asked_of(known).by_id(len(known.schemas))
