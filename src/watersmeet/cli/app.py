@@ -546,6 +546,71 @@ def test(
 
 
 @app.command()
+def draw(
+    context: typer.Context,
+    case: Annotated[Path, typer.Argument(metavar="CASE", help="A case file.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write to this file, not to the screen.", metavar="FILE")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option("--query", help="Of several queries, the one into NAME.", metavar="NAME")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="As it is after batch N; the first is 0.", metavar="N", min=0)
+    ] = None,
+) -> None:
+    """Draw the rows of a case on the axis of time, as SVG. Needs no Spark.
+
+    A bar for every row, as long as it lives; a line where rows meet; watermarks; and what became of each row: matched,
+    padded, late. The reason shows under the pointer.
+
+    \b
+    Example:
+      watersmeet draw shop/cases/joined.yaml -o lives.svg
+      watersmeet draw shop/cases/joined.yaml --batch 0 -o before.svg
+    """
+    with reported(context):
+        from watersmeet.cli.draw import draw_case
+
+        draw_case(case, output, query, batch)
+
+
+@app.command()
+def play(
+    context: typer.Context,
+    path: Annotated[
+        Path | None, typer.Argument(metavar="PATH", help="A case, a .sql file or a folder.", show_default=False)
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", help="Save to this file; else as a download.", metavar="FILE")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="8484, or a free one.", metavar="PORT", min=0, max=65535)
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", help="Another address than this machine's own asks for a token.", metavar="HOST")
+    ] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Try queries out on a drawing board in the browser. Needs no Spark.
+
+    SQL on one side, rows to change and to move on the other. Every change shows at once which rows come out, what
+    became of each row and why, and the picture that `draw` makes. Opens stories, and all cases and projects below the
+    folder; saves what you found as a case.
+
+    \b
+    Example:
+      watersmeet play
+      watersmeet play shop/cases/joined.yaml --save shop/cases/late.yaml
+      watersmeet play shop --open
+    """
+    with reported(context):
+        from watersmeet.cli.play import play_board
+
+        play_board(path, save, host, port, opens_browser=browser)
+
+
+@app.command()
 def demo(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the demo's project is written.")] = Path(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.drawing.scale import MOST
 from watersmeet.fates.model import Arrival, Fate, Told, What
@@ -12,25 +12,32 @@ SHAPES: Mapping[What, str] = {
     "late": "cross",
     "filtered": "dash",
     "malformed": "dash",
+    "null key": "dash",
+    "null time": "dash",
+    "unfit": "dash",
+    "unmatched": "cap",
+    "matched": "cap",
+    "expired": "cap",
     "padded": "ring",
     "evicted": "gate",
     "dropped": "gate",
     "replaced": "gate",
     "deleted": "gate",
     "taken back": "gate",
-    "null key": "dash",
-    "null time": "dash",
-    "unfit": "dash",
-    "expired": "cap",
     "alive": "arrow",
     "counted": "arrow",
-    "matched": "cap",
     "passed": "dot",
 }
-"""The shape that ends a life, by what became of the row; what stands first goes before what else became of it."""
+"""The shape that ends a life, by what became of the row last."""
 
-NEVER_ALIVE = frozenset({"late", "filtered", "malformed", "null key", "null time", "unfit", "passed"})
+NEVER_ALIVE: frozenset[What] = frozenset({"late", "filtered", "malformed", "null key", "null time", "unfit"})
 """What becomes of rows that nothing could ever meet."""
+
+ENDED_BY: frozenset[What] = frozenset({"expired", "evicted", "dropped", "replaced", "deleted"})
+"""How a life ends where another row comes."""
+
+BESIDE: frozenset[What] = frozenset({"passed", "taken back"})
+"""What becomes of what a row gave, and does not end the row itself."""
 
 MOST_LANES = 150
 """More rows than that are not drawn but counted."""
@@ -47,13 +54,20 @@ class Lane:
 
     @property
     def whats(self) -> tuple[What, ...]:
-        """What became of it, each once; that it is alive only where nothing else is to be said of how it ended."""
-        return tuple(dict.fromkeys(fate.what for fate in self.fates))
+        """What became of it, each once; that it went through only where there is nothing else to be said."""
+        found: dict[What, None] = dict.fromkeys(fate.what for fate in self.fates)
+        return tuple(what for what in found if what != "passed" or len(found) == 1)
+
+    @property
+    def last(self) -> What | None:
+        """What became of the row itself last."""
+        own: list[What] = [fate.what for fate in self.fates if fate.what not in BESIDE]
+        return own[-1] if own else self.fates[-1].what if self.fates else None
 
     @property
     def shape(self) -> str:
         """What ends the bar."""
-        return next((shape for what, shape in SHAPES.items() if what in self.whats), "arrow")
+        return "arrow" if self.last is None else SHAPES[self.last]
 
     @property
     def has_life(self) -> bool:
@@ -68,18 +82,29 @@ class Lane:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one key, in the order of the sides; ``key`` None: a part of it is NULL, empty: the join has none."""
+    """The rows of one key, in the order of the sides; ``key`` None: it has none or a NULL, empty: the join has none."""
 
     key: str | None
     lanes: tuple[Lane, ...]
 
 
+def placed(told: Told) -> Told:
+    """What was told, on an axis on which its rows have a place: without event times, that is the order of arrival."""
+    if told.axis != "event time" or any(arrival.time is not None for arrival in told.arrivals):
+        return told
+    arrivals = tuple(replace(arrival, time=arrival.number) for arrival in told.arrivals)
+    return replace(told, axis="arrivals", arrivals=arrivals, unit="numbers")
+
+
 def groups_of(told: Told) -> tuple[Group, ...]:
     """All rows by key, the key that came first on top."""
     order = {side: place for place, side in enumerate(sides_of(told))}
+    times = {arrival.number: arrival.time for arrival in told.arrivals}
     by_key: dict[str | None, list[Lane]] = {}
     for arrival in sorted(told.arrivals, key=lambda one: one.number)[:MOST_LANES]:
-        by_key.setdefault(arrival.key, []).append(_lane(told, arrival))
+        fates = told.of(arrival.number)
+        lane = Lane(arrival, fates, arrival.time, _end(arrival, fates, times))
+        by_key.setdefault(arrival.key, []).append(lane)
     return tuple(
         Group(key, tuple(sorted(lanes, key=lambda lane: order[lane.arrival.side]))) for key, lanes in by_key.items()
     )
@@ -90,11 +115,18 @@ def sides_of(told: Told) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(a.side for a in told.arrivals), *(mark.side for mark in told.marks)]))
 
 
-def _lane(told: Told, arrival: Arrival) -> Lane:
-    fates, start = told.of(arrival.number), arrival.time
+def _end(arrival: Arrival, fates: Sequence[Fate], times: Mapping[int, int | None]) -> int | None:
+    """Where the life of a row ends: as was told, where the row came that ended it, or with the last one it met."""
+    if arrival.time is None:
+        return None
     until = next((fate.until for fate in reversed(fates) if fate.until is not None), None)
-    is_open = until is None or start is None or abs(until) >= MOST
-    return Lane(arrival, fates, start, None if is_open else max(until or 0, start or 0))
+    if until is not None:
+        return None if abs(until) >= MOST else max(until, arrival.time)
+    if not fates or fates[-1].what in ("alive", "counted"):
+        return None
+    by = [times.get(fate.by) for fate in fates if fate.by is not None and fate.what in ENDED_BY]
+    by = by or [times.get(fate.by) for fate in fates if fate.by is not None and fate.what == "matched"]
+    return max([arrival.time, *(time for time in by if time is not None)])
 
 
 def moments(lanes: Sequence[Lane]) -> list[int]:

@@ -13,7 +13,7 @@ from watersmeet.fates.model import Told
 
 MARGIN, GAP, LANE, TRACK, LINE = 20.0, 14.0, 24.0, 22.0, 20.0
 TITLE, FONT, SMALL = 16.0, 12.0, 10.5
-MOST_KEY, MOST_ROW, MOST_SAID = 110.0, 220.0, 150.0
+MOST_KEY, MOST_ROW, MOST_SAID = 110.0, 220.0, 180.0
 LEAST = 560.0
 """The least width in which there is room for the bars."""
 
@@ -44,7 +44,8 @@ def columns_of(told: Told, width: float) -> Columns:
     row_at = batch_at + text_width("batch", SMALL) + GAP
     left, right = row_at + row + GAP, width - MARGIN - said - GAP
     low, high = stretch(moments(lanes), [mark.value for mark in told.marks])
-    scale = Scale(low, high, left, right, is_time=told.unit == "microseconds" and told.axis == "event time")
+    is_clock = told.axis == "clock"
+    scale = Scale(low, high, left, right, "numbers" if told.unit == "numbers" else "clock" if is_clock else "times")
     return Columns(MARGIN, batch_at, row_at, scale, right + GAP, width)
 
 

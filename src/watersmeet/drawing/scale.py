@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Literal
 
-from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND, format_duration
 
 MOST = 2**62
 """Beyond it a moment is no time any more but the end of the input."""
@@ -27,9 +28,13 @@ _STEPS = tuple(
 """Lengths between ticks that people count in."""
 
 
+Moments = Literal["numbers", "times", "clock"]
+"""What stands on an axis: plain numbers, microseconds since 1970, or microseconds of a clock since any moment."""
+
+
 @dataclass(frozen=True)
 class Scale:
-    """The moments ``low`` to ``high``, drawn from ``left`` to ``right``; ``is_time``: they are microseconds since 1970.
+    """The moments ``low`` to ``high``, drawn from ``left`` to ``right``, and what they are.
 
     >>> scale = Scale(0, 10, 100.0, 200.0)
     >>> scale.x(5), scale.x(99), scale.covers(99), scale.ticks(5)
@@ -40,7 +45,7 @@ class Scale:
     high: int
     left: float
     right: float
-    is_time: bool = False
+    kind: Moments = "numbers"
 
     def x(self, moment: int) -> float:
         """Where a moment stands; one that is not shown stands at the edge."""
@@ -54,7 +59,7 @@ class Scale:
     def ticks(self, most: int) -> tuple[int, ...]:
         """At most so many moments and one, at even distances that people count in."""
         wanted = (self.high - self.low) / most
-        steps = _STEPS if self.is_time else _decimal_steps()
+        steps = _decimal_steps() if self.kind == "numbers" else _STEPS
         step = next((step for step in steps if step >= wanted), _STEPS[-1])
         first = -(-self.low // step) * step
         return tuple(range(first, self.high + 1, step))
@@ -62,11 +67,12 @@ class Scale:
     def text(self, moment: int) -> str:
         """A moment as its tick is called: no more of it than tells the ticks apart.
 
-        >>> Scale(0, 7_200_000_000, 0.0, 1.0, is_time=True).text(5_400_000_000)
+        >>> Scale(0, 7_200_000_000, 0.0, 1.0, "times").text(5_400_000_000)
         '01:30'
         """
-        if not self.is_time:
-            return f"{moment:,}".replace("-", "\N{MINUS SIGN}")
+        if self.kind != "times":
+            said = f"{moment:,}" if self.kind == "numbers" else format_duration(moment)
+            return said.replace("-", "\N{MINUS SIGN}")
         when = as_datetime(moment)
         if self.high - self.low > 3 * DAY and moment % DAY == 0:
             return f"{when:%Y-%m-%d}"
@@ -78,7 +84,7 @@ class Scale:
     @property
     def day(self) -> str | None:
         """The one day that all of it lies in, if it does."""
-        if not self.is_time:
+        if self.kind != "times":
             return None
         first, last = as_datetime(self.low), as_datetime(self.high)
         return f"{first:%Y-%m-%d}" if first.date() == last.date() else None

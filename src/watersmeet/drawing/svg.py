@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from watersmeet.drawing.elements import element, line, shape, text, xml
-from watersmeet.drawing.lanes import MOST_LANES, Group, Lane, groups_of, sides_of
+from watersmeet.drawing.lanes import MOST_LANES, Group, Lane, groups_of, placed, sides_of
 from watersmeet.drawing.layout import (
     FONT,
     GAP,
@@ -50,12 +50,13 @@ def draw_lives(
     >>> picture.startswith("<svg "), picture.count('class="lane'), "Nothing came." in picture
     (True, 1, True)
     """
+    told, whole = placed(told), placed(whole or told)
     groups = groups_of(told)
-    columns = columns_of(whole or told, max(width, LEAST))
-    sides = {side: f"side{place % SIDES}" for place, side in enumerate(sides_of(whole or told))}
+    columns = columns_of(whole, max(width, LEAST))
+    sides = {side: f"side{place % SIDES}" for place, side in enumerate(sides_of(whole))}
     heading = broken(title, TITLE, columns.width - 2 * MARGIN) if title else []
     top = MARGIN + len(heading) * (TITLE + 6)
-    tracks = tuple(dict.fromkeys((mark.side, mark.column) for mark in (whole or told).marks))
+    tracks = tuple(dict.fromkeys((mark.side, mark.column) for mark in whole.marks))
     lanes_top = top + len(tracks) * TRACK + LANE
     places = places_of(groups, lanes_top + 4)
     bottom = (max(places.values()) if places else lanes_top) + LANE / 2 + 4
@@ -73,9 +74,8 @@ def draw_lives(
         parts.append(text(f"{len(told.arrivals) - MOST_LANES} more rows are not drawn.", MARGIN, low, "said"))
         low += LINE
     lanes = [lane for group in groups for lane in group.lanes]
-    parts += _legend(told, lanes, columns, low)
-    height = low + len(legend(told, lanes)) * LINE + 4
-    return "\n".join([*_opening(columns, height, title, style), *parts, "</svg>", ""])
+    meanings, height = _legend(told, lanes, columns, low)
+    return "\n".join([*_opening(columns, height + 4, title, style), *parts, *meanings, "</svg>", ""])
 
 
 def _opening(columns: Columns, height: float, title: str, style: Style) -> list[str]:
@@ -114,10 +114,12 @@ def _bands(groups: Sequence[Group], places: dict[int, float], columns: Columns) 
 def _axis(told: Told, columns: Columns, top: float, bottom: float) -> list[str]:
     scale = columns.scale
     ticks = scale.ticks(max(2, int((scale.right - scale.left) / 90)))
+    if told.axis == "arrivals":
+        ticks = tuple(tick for tick in ticks if 0 <= tick < max(len(told.arrivals), 1))
     parts = [line(scale.x(tick), top, scale.x(tick), bottom, "grid") for tick in ticks]
     parts.append(line(scale.left, bottom, scale.right, bottom, "axis"))
     parts += [text(scale.text(tick), scale.x(tick), bottom + 15, "small", "middle") for tick in ticks]
-    day = f" ({scale.day}, UTC)" if scale.day else " (UTC)" if scale.is_time else ""
+    day = f" ({scale.day}, UTC)" if scale.day else " (UTC)" if scale.kind == "times" else ""
     parts.append(text(AXES[told.axis] + day, (scale.left + scale.right) / 2, bottom + 31, "small", "middle"))
     if told.axis == "arrivals":
         parts += _batches(told, scale, top, bottom)
@@ -127,10 +129,12 @@ def _axis(told: Told, columns: Columns, top: float, bottom: float) -> list[str]:
 def _batches(told: Told, scale: Scale, top: float, bottom: float) -> list[str]:
     """Where a batch ends and the next one begins, on an axis of arrivals."""
     at = sorted((a.time, a.batch) for a in told.arrivals if a.time is not None)
-    borders = [(earlier, later) for (earlier, one), (later, other) in pairwise(at) if one != other]
+    borders = [(scale.x(at[0][0]) - 8, at[0][1])] if at else []
+    borders += [((scale.x(e) + scale.x(late)) / 2, other) for (e, one), (late, other) in pairwise(at) if one != other]
     return [
-        line((scale.x(e) + scale.x(late)) / 2, top, (scale.x(e) + scale.x(late)) / 2, bottom, "rule")
-        for e, late in borders
+        part
+        for x, batch in borders
+        for part in (line(x, top - 14, x, bottom, "rule"), text(f"batch {batch}", x + 4, top - 8, "small"))
     ]
 
 
@@ -182,20 +186,27 @@ def _link(meeting: Meeting, groups: Sequence[Group], places: dict[int, float], c
     return element("g", said, line(x, heights[0], x, heights[-1], "link"), *knots, class_="meeting")
 
 
-def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> list[str]:
+def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> tuple[list[str], float]:
+    """What the shapes mean, in two columns where there is room for them; and where it ends."""
+    said = legend(told, lanes)
+    wide = max((text_width(words, FONT) + 60 for _, words in said), default=0.0)
+    per_column = -(-len(said) // 2) if 2 * wide < columns.width - 2 * MARGIN else len(said)
     parts: list[str] = []
-    for number, (name, words) in enumerate(legend(told, lanes)):
-        y = top + number * LINE
-        match name:
-            case "life":
-                sample = line(MARGIN + 2, y, MARGIN + 28, y, "life")
-            case "link":
-                ends = [element("circle", class_="knot", cx=MARGIN + 15, cy=y + d, r=2.5) for d in (-6, 6)]
-                sample = line(MARGIN + 15, y - 6, MARGIN + 15, y + 6, "link") + "".join(ends)
-            case "mark":
-                sample = line(MARGIN + 15, y - 9, MARGIN + 15, y + 9, "mark")
-            case _:
-                sample = shape(name, MARGIN + 15, y)
-        parts.append(element("g", sample, class_="none"))
-        parts.append(text(words, MARGIN + 42, y + 4, "said"))
-    return parts
+    for number, (name, words) in enumerate(said):
+        x, y = MARGIN + number // per_column * (wide + GAP), top + number % per_column * LINE
+        parts.append(element("g", _sample(name, x + 15, y), class_="none"))
+        parts.append(text(words, x + 42, y + 4, "said"))
+    return parts, top + per_column * LINE
+
+
+def _sample(name: str, x: float, y: float) -> str:
+    match name:
+        case "life":
+            return line(x - 13, y, x + 13, y, "life")
+        case "link":
+            ends = [element("circle", class_="knot", cx=x, cy=y + down, r=2.5) for down in (-6, 6)]
+            return line(x, y - 6, x, y + 6, "link") + "".join(ends)
+        case "mark":
+            return line(x, y - 9, x, y + 9, "mark")
+        case _:
+            return shape(name, x, y)

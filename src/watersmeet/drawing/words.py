@@ -12,7 +12,7 @@ from watersmeet.fates.model import Told
 
 AXES: Mapping[str, str] = {
     "event time": "event time: when it happened, as the rows say",
-    "arrivals": "arrivals: the first row that came, the second, and so on",
+    "arrivals": "arrivals: 0 is the first row that came, 1 the second, and so on",
     "clock": "the clock: when rows came",
 }
 """What the axis is, by its name."""
@@ -23,7 +23,7 @@ _LIVES: Mapping[str, str] = {
     "clock": "the life of a row: from its arrival as long as its window keeps it",
 }
 _SHAPES: Mapping[str, str] = {
-    "cap": "expired: watermarks prove that nothing more can meet it",
+    "cap": "nothing more can meet it: watermarks prove it, or it has had its answer",
     "ring": "padded: it met nothing, and came out alone",
     "cross": "late: a watermark had passed its time before it came",
     "gate": "it made room: evicted, dropped, replaced or deleted",
@@ -31,13 +31,11 @@ _SHAPES: Mapping[str, str] = {
     "dash": "it can meet nothing: filtered, a NULL where a value is needed, or unfit",
     "dot": "it went through",
 }
-_UNSAID = "alive"
 
 
 def fate_words(lane: Lane) -> str:
     """What became of a row, in a word or two."""
-    words = [what for what in lane.whats if what != _UNSAID or len(lane.whats) == 1 or lane.whats == ("matched", what)]
-    return ", ".join(dict.fromkeys(words)) or _UNSAID
+    return ", ".join(lane.whats) or "alive"
 
 
 def row_words(lane: Lane, room: float, size: float = 12.0) -> str:
@@ -78,7 +76,7 @@ def legend(told: Told, lanes: Sequence[Lane]) -> list[tuple[str, str]]:
     said = [("life", _LIVES[told.axis])] if any(lane.has_life for lane in lanes) else []
     said += [("link", "two rows met: the pair is a row of the result")] if told.meetings else []
     said += [(name, words) for name, words in _SHAPES.items() if name in shapes]
-    said += [("mark", "a watermark: no row before it will come; dotted: where it stood after earlier batches")] * bool(
+    said += [("mark", "a watermark: no row before it will come; dotted: after which batch it stood where")] * bool(
         told.marks
     )
     return said

@@ -96,7 +96,8 @@ def _places(trace: Trace, axis: Axis) -> tuple[dict[int, str | None], dict[int, 
     """The keys of arrivals in words, and their places on the axis, as the first join has them that they came to."""
     keys: dict[int, str | None] = {}
     times: dict[int, int | None] = {}
-    for stage in trace.stages.values():
+    # A stage of one port before a join, such as the latest row per key, has a key of its own.
+    for stage in sorted(trace.stages.values(), key=lambda stage: len(stage.sides) < 2):
         scene = stage.scene
         for port, rows in enumerate(stage.entered):
             for flight, (row, _) in rows.items():

@@ -24,6 +24,7 @@ from watersmeet.local.query import LocalQuery, Stepped
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
@@ -61,18 +62,41 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
-    if len(queries) != 1:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
-    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
-    batches = [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
-    arrivals = arrivals_of(case, plan, script)
-    stretches = _stretches(batches, arrivals)
     try:
-        stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
-        reasons = _reasons(case, plan, script, arrivals)
+        outcomes = _outcomes(case, script, queries, on, spark)
+        reasons = _reasons(case, script, queries)
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
-    return _compared(case, plan, batches, stepped, reasons)
+    return _compared(case, outcomes, reasons)
+
+
+def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None = None) -> tuple[Outcome, ...]:
+    """What comes of each batch of a case, and of the end if it has one, whatever it expects.
+
+    Raises `NeedsSparkError` for what cannot be evaluated in the process.
+    """
+    script = script_of(case)
+    return _outcomes(case, script, analyze(script), on, spark)
+
+
+def _outcomes(
+    case: Case, script: Script, queries: Sequence[AnalyzedQuery], on: Executor, spark: SparkSession | None
+) -> tuple[Outcome, ...]:
+    plan = _planned(case, script, queries)
+    stretches = _stretches(_all_batches(case), arrivals_of(case, plan, script))
+    stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
+    return tuple(_outcome(plan, step) for step in stepped)
+
+
+def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> QueryPlan:
+    if len(queries) != 1:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
+    return plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
+
+
+def _all_batches(case: Case) -> list[CaseBatch]:
+    """The batches of a case, and its end as one more."""
+    return [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
 
 
 def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Told:
@@ -82,12 +106,12 @@ def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> T
     return told(plan, [Batch(tables, marks, restart) for (tables, marks), restart in came], OPERATORS)
 
 
-def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
+def _reasons(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> str | None:
     if not case.why:
         return None
-    return differing_reasons(
-        case, told_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
-    )
+    plan = _planned(case, script, queries)
+    found = told_of_case(case, plan, arrivals_of(case, plan, script))
+    return differing_reasons(case, found, {source.name: source for source in script.sources})
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
@@ -140,12 +164,10 @@ def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> li
     return stretches
 
 
-def _compared(
-    case: Case, plan: QueryPlan, batches: Sequence[CaseBatch], stepped: Sequence[Stepped], reasons: str | None
-) -> Result:
+def _compared(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
     failures: list[str] = []
-    for number, (batch, step) in enumerate(zip(batches, stepped, strict=True), 1):
-        difference = compare(batch, _outcome(plan, step), ordered=case.ordered)
+    for number, (batch, outcome) in enumerate(zip(_all_batches(case), outcomes, strict=True), 1):
+        difference = compare(batch, outcome, ordered=case.ordered)
         if difference is not None:
             failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
     failures += [] if reasons is None else [reasons]

@@ -1,0 +1,1 @@
+"""The drawing board: a page on which a query is played with, without Spark."""

@@ -1,0 +1,187 @@
+"""What lies on the board: SQL and batches of rows, all of it text as it was typed; from a case and back to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar
+
+import pyarrow as pa
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from watersmeet.board.cells import text_of, value_of
+from watersmeet.catalog import Source, Span
+from watersmeet.errors import WatersmeetError
+from watersmeet.local.cells import cell
+from watersmeet.plan.nodes import Script
+from watersmeet.queries import read_readable
+from watersmeet.schema import arrow_type
+from watersmeet.testing.case import Case, CaseBatch
+from watersmeet.testing.script import script_of
+
+MOST_TEXT, MOST_BATCHES, MOST_ROWS = 200_000, 200, 2_000
+"""What a board may hold: more would not be seen, and not be computed while somebody types."""
+
+_CLOSED = ConfigDict(extra="forbid")
+_Text = Annotated[str, Field(max_length=MOST_TEXT)]
+_Rows = tuple[tuple[_Text, ...], ...]
+
+
+@dataclass(frozen=True)
+class BoardBatch:
+    """The rows of a batch by source, each cell as it was typed; marks, the clock and a restart as a case has them.
+
+    A row of a table has ``+`` or ``-`` in front.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
+
+    rows: Mapping[str, _Rows] = field(default_factory=dict[str, _Rows])
+    marks: Mapping[str, _Text] = field(default_factory=dict[str, str])
+    now: _Text = ""
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Board:
+    """A script, the query of it that is played (by what it inserts into; empty: the first), and its batches.
+
+    ``ends``: the input is finished behind the last batch.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
+
+    name: _Text = ""
+    sql: _Text = ""
+    query: _Text = ""
+    batches: Annotated[tuple[BoardBatch, ...], Field(max_length=MOST_BATCHES)] = ()
+    ends: bool = False
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class WrongCell:
+    """A cell that is no value of its column, or a mark or a clock that cannot be read: ``source`` is then empty."""
+
+    batch: int
+    source: str
+    row: int
+    column: int
+    message: str
+
+
+class WrongBoardError(Exception):
+    """What was sent is no board."""
+
+
+def board_from(data: object) -> Board:
+    """The board that a page sends; whatever is no board is refused.
+
+    >>> board_from({"sql": "SELECT 1", "batches": [{"rows": {"a": [["1"]]}}]}).batches[0].rows
+    {'a': (('1',),)}
+    """
+    try:
+        board = TypeAdapter(Board).validate_python(data)
+    except ValidationError as error:
+        raise WrongBoardError(error.errors()[0]["msg"]) from None
+    if sum(len(rows) for batch in board.batches for rows in batch.rows.values()) > MOST_ROWS:
+        raise WrongBoardError(f"There is room for {MOST_ROWS:,} rows.")
+    return board
+
+
+def board_of(case: Case) -> Board:
+    """A case on the board. One that names a query of a project brings the whole script of it."""
+    sql, query = case.sql, ""
+    tables: frozenset[str] = frozenset()
+    try:
+        script = script_of(case)
+    except WatersmeetError:
+        # It is shown what is wrong with it once it lies there.
+        script = read_readable(case.sql)[0]
+    if case.query is not None:
+        sql, query = script.text, script.queries[0].into or "" if script.queries else ""
+    tables = frozenset(source.name for source in script.sources if source.kind == "table")
+    batches = tuple(_laid(batch, tables) for batch in case.batches) or (BoardBatch(),)
+    return Board(case.name, sql, query, batches, case.end is not None, case.ordered)
+
+
+def _laid(batch: CaseBatch, tables: frozenset[str]) -> BoardBatch:
+    rows = {
+        name: tuple(tuple(map(text_of, _with_sign(row) if name in tables else row)) for row in rows)
+        for name, rows in batch.rows.items()
+    }
+    return BoardBatch(rows, {name: text_of(mark) for name, mark in batch.marks.items()}, batch.now or "", batch.restart)
+
+
+def _with_sign(row: Sequence[Any]) -> Sequence[Any]:
+    return row if row and row[0] in ("+", "-") else ("+", *row)
+
+
+def chosen(script: Script, name: str) -> Script:
+    """The script with one of its queries: the one that inserts into that name, or the first."""
+    named = [query for query in script.queries if (query.into or "").lower() == name.lower()]
+    return replace(script, queries=(named or list(script.queries))[:1])
+
+
+def only(script: Script) -> str:
+    """The text of a script without the queries that it does not have any more; all else stays in its place.
+
+    >>> script = read_readable("CREATE STREAM a (t INT); SELECT t FROM a; SELECT STREAM t FROM a")[0]
+    >>> only(replace(script, queries=script.queries[1:]))
+    'CREATE STREAM a (t INT);                  SELECT STREAM t FROM a'
+    """
+    text, kept = script.text, {query.span for query in script.queries}
+    for query in read_readable(script.text, script.name)[0].queries:
+        if query.span not in kept:
+            text = _blank(text, query.span)
+    return text
+
+
+def _blank(text: str, span: Span) -> str:
+    end = span.end + 1 if text[span.end : span.end + 1] == ";" else span.end
+    return text[: span.start] + "".join("\n" if c == "\n" else " " for c in text[span.start : end]) + text[end:]
+
+
+def case_of(board: Board, script: Script) -> tuple[Case, list[WrongCell]]:
+    """The board as a case of that script, and the cells that are no values; rows with such cells are left out."""
+    wrong: list[WrongCell] = []
+    known = {source.name: source for source in script.sources}
+    batches: list[CaseBatch] = []
+    for number, batch in enumerate(board.batches):
+        rows = {
+            name: _rows_of(known[name], given, number, wrong)
+            for name, given in batch.rows.items()
+            if given and name in known
+        }
+        marks = {name: value_of(mark, pa.int64()) for name, mark in batch.marks.items() if mark.strip()}
+        batches.append(CaseBatch(rows, marks, batch.now.strip() or None, batch.restart))
+    case = Case("board", board.name or "a board", only(script), None, tuple(batches), board.ordered)
+    return replace(case, end=() if board.ends else None), wrong
+
+
+def _rows_of(
+    source: Source, rows: Sequence[Sequence[str]], batch: int, wrong: list[WrongCell]
+) -> tuple[tuple[Any, ...], ...]:
+    found: list[tuple[Any, ...]] = []
+    signs = 1 if source.kind == "table" else 0
+    for number, row in enumerate(rows):
+        # A column that was added to the declaration has no cells yet, and one that was taken away has some left.
+        typed = [*row[signs:], *[""] * len(source.fields)][: len(source.fields)]
+        values = [value_of(text, arrow_type(one.type)) for text, one in zip(typed, source.fields, strict=True)]
+        bad = [
+            WrongCell(batch, source.name, number, column, f"{typed[column]} is no {one.type}.")
+            for column, (value, one) in enumerate(zip(values, source.fields, strict=True))
+            if not _fits(value, one.type)
+        ]
+        wrong += bad
+        sign = ("-" if row[:1] == ("-",) or row[:1] == ["-"] else "+",) if signs else ()
+        found += [] if bad else [(*sign, *values)]
+    return tuple(found)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    try:
+        cell(value, arrow_type(kind))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,231 @@
+"""The server of the board: it computes, the page draws what it is sent.
+
+It listens on this machine only, unless it is told otherwise, and then asks for a token. It opens nothing but what
+stands on its shelf, and writes nothing but the one file that it was told to save to. What it sends runs no script but
+its own and asks nobody else for anything.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from watersmeet.board.answer import View, answer, saved
+from watersmeet.board.model import Board, WrongBoardError, board_from
+from watersmeet.board.moved import moved
+from watersmeet.board.shelf import Entry, opened
+from watersmeet.drawing import STYLE
+from watersmeet.errors import WatersmeetError
+from watersmeet.local.rows import NeedsSparkError
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+MOST_BYTES = 4_000_000
+"""What a page may send."""
+
+COOKIE = "watersmeet-board"
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""The names that a machine has for itself."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the board stands on: what lies on it first, what can be opened, and where it is saved to.
+
+    ``token``: whoever does not have it is turned away; empty: nobody is asked for one, and only who calls this machine
+    by its own name is answered, so that no other page can come in under a name that was made to point here.
+    """
+
+    first: Board
+    shelf: list[Entry]
+    save: Path | None = None
+    token: str = field(default="", repr=False)
+
+
+def application(table: Table) -> Starlette:
+    """The server, to be run by uvicorn or any other."""
+    routes = [
+        Route("/", _file("index.html")),
+        Route("/static/lives.css", _style),
+        Route("/static/{name}", _static),
+        Route("/first", _first(table)),
+        Route("/shelf", _listed(table)),
+        Route("/open/{number:int}", _open(table)),
+        Route("/answer", _posted(_answered), methods=["POST"]),
+        Route("/move", _posted(_moved), methods=["POST"]),
+        Route("/save", _posted(_saved(table)), methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(table))])
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _guard(table: Table) -> Callable[[Request, Handler], Awaitable[Response]]:
+    async def guarded(request: Request, call: Handler) -> Response:
+        response = _turned_away(table, request) or await call(request)
+        response.headers.update(HEADERS)
+        return response
+
+    return guarded
+
+
+def _turned_away(table: Table, request: Request) -> Response | None:
+    """The answer to whoever may not come in; None: he may."""
+    host = request.headers.get("host", "")
+    if not table.token and urlsplit(f"//{host}").hostname not in LOOPBACK:
+        return PlainTextResponse("This server does not go by that name.", 421)
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return PlainTextResponse("Another page may not ask.", 403)
+    if not table.token:
+        return None
+    if _is_token(table, request.query_params.get("token", "")):
+        # From here on the address need not have it any more.
+        response = RedirectResponse("/", 303)
+        response.set_cookie(COOKIE, table.token, httponly=True, samesite="strict")
+        return response
+    if _is_token(table, request.cookies.get(COOKIE, "")):
+        return None
+    return PlainTextResponse("Open the address that the command printed: it has a token.", 401)
+
+
+def _is_token(table: Table, given: str) -> bool:
+    return hmac.compare_digest(given.encode(), table.token.encode())
+
+
+def _file(name: str) -> Handler:
+    async def sent(_: Request) -> Response:
+        file = files("watersmeet.board") / "static" / name
+        return Response(file.read_bytes(), media_type=TYPES[Path(name).suffix])
+
+    return sent
+
+
+STATIC = frozenset(
+    file.name for file in (files("watersmeet.board") / "static").iterdir() if Path(file.name).suffix in TYPES
+)
+
+
+async def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    return await _file(name)(request) if name in STATIC else PlainTextResponse("There is no such file.", 404)
+
+
+async def _style(_: Request) -> Response:
+    return Response(STYLE, media_type="text/css")
+
+
+def _first(table: Table) -> Handler:
+    async def first(_: Request) -> Response:
+        return JSONResponse({"board": as_json(table.first), "saves": None if table.save is None else str(table.save)})
+
+    return first
+
+
+def _listed(table: Table) -> Handler:
+    async def listed(_: Request) -> Response:
+        return JSONResponse([{"group": entry.group, "title": entry.title} for entry in table.shelf])
+
+    return listed
+
+
+def _open(table: Table) -> Handler:
+    async def opening(request: Request) -> Response:
+        number = int(request.path_params["number"])
+        if number >= len(table.shelf):
+            return PlainTextResponse("There is nothing of that number.", 404)
+        try:
+            board = await run_in_threadpool(opened, table.shelf[number].path)
+        except WatersmeetError as error:
+            return JSONResponse({"message": str(error)}, 422)
+        return JSONResponse({"board": as_json(board)})
+
+    return opening
+
+
+def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
+    """A handler of what a page sends: a board, and what is asked of it."""
+
+    async def handled(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+            return PlainTextResponse("Send JSON.", 415)
+        body = await request.body()
+        if len(body) > MOST_BYTES:
+            return PlainTextResponse("That is too much for a board.", 413)
+        try:
+            data = json.loads(body)
+            board = board_from(data["board"])
+            return JSONResponse(await run_in_threadpool(made, board, data))
+        except (WrongBoardError, ValueError, KeyError, TypeError) as error:
+            return JSONResponse({"message": f"That is no board: {error}"}, 400)
+        except (WatersmeetError, NeedsSparkError, OSError) as error:
+            return JSONResponse({"message": str(error)}, 422)
+
+    return handled
+
+
+def _answered(board: Board, asked: Mapping[str, Any]) -> Any:
+    return answer(board, _view(asked))
+
+
+def _moved(board: Board, asked: Mapping[str, Any]) -> Any:
+    """The board with a row at another time, and the answer to it."""
+    after = moved(board, int(asked["batch"]), str(asked["source"]), int(asked["row"]), int(asked["to"]))
+    return {"board": as_json(after), "answer": answer(after, _view(asked))}
+
+
+def _view(asked: Mapping[str, Any]) -> View:
+    return View(int(asked.get("step", 0)), min(4000.0, float(asked.get("width", 1000))))
+
+
+def _saved(table: Table) -> Callable[[Board, Mapping[str, Any]], Any]:
+    """The board as a case: written to the file that was named when the server was started, or handed out."""
+
+    def saving(board: Board, _: Mapping[str, Any]) -> Any:
+        text = saved(board)
+        if table.save is not None:
+            table.save.write_text(text, "utf-8")
+        return {"text": text, "path": None if table.save is None else str(table.save)}
+
+    return saving
+
+
+def as_json(board: Board) -> dict[str, Any]:
+    """The board as a page has it."""
+    batches = [
+        {
+            "rows": {name: [list(row) for row in rows] for name, rows in batch.rows.items()},
+            "marks": dict(batch.marks),
+            "now": batch.now,
+            "restart": batch.restart,
+        }
+        for batch in board.batches
+    ]
+    return {"name": board.name, "sql": board.sql, "query": board.query, "batches": batches} | {
+        "ends": board.ends,
+        "ordered": board.ordered,
+    }

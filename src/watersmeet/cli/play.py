@@ -1,0 +1,84 @@
+"""``play``: the drawing board, served to a browser until Ctrl-C."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import secrets
+import socket
+import webbrowser
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from watersmeet.board.server import Table
+from watersmeet.errors import WatersmeetError, refuse
+
+PORT = 8484
+"""Where it is, unless that is taken."""
+
+
+def play_board(path: Path | None, save: Path | None, host: str, port: int | None, *, opens_browser: bool) -> None:
+    """Serve the board with a case, a script or a folder on it, or with the first story."""
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise refuse("BOARD_NOT_INSTALLED", package=package)
+    from watersmeet.board.server import Table as Laid
+    from watersmeet.board.shelf import opened, shelf_of
+
+    if save is not None and not save.absolute().parent.is_dir():
+        raise typer.BadParameter(f"--save {save}: there is no folder {save.parent}")
+    shelf = shelf_of(path if path is not None and path.is_dir() else Path())
+    first = opened(path if path is not None else shelf[0].path)
+    listening = _listening(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    table = Laid(first, shelf, save, "" if _is_loopback(host) else secrets.token_urlsafe(16))
+    address += f"/?token={table.token}" if table.token else ""
+    typer.echo(f"The drawing board is at {address}")
+    typer.echo(f"It saves to {save}." if save is not None else "It saves as a download; --save FILE names a file.")
+    typer.echo("Ctrl-C ends it.")
+    if opens_browser:
+        webbrowser.open(address)
+    _serve(table, listening)
+
+
+def _serve(table: Table, listening: socket.socket) -> None:
+    import uvicorn
+
+    from watersmeet.board.server import application
+
+    config = uvicorn.Config(application(table), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listening(host: str, port: int | None) -> socket.socket:
+    """A socket that listens there; without a port that was asked for, at the usual one or at any that is free."""
+    for number in (PORT, 0) if port is None else (port,):
+        try:
+            return socket.create_server((host, number), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except (OSError, OverflowError) as error:
+            is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+            if not (is_taken and port is None and number):
+                raise _refusal(error, host, number) from None
+    raise AssertionError("a free port is always found, or it is refused")
+
+
+def _refusal(error: OSError | OverflowError, host: str, port: int) -> WatersmeetError:
+    reason, hint = str(error), "give an address of this machine: `--host 127.0.0.1`."
+    if isinstance(error, OSError):
+        reason = error.strerror or reason
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            is_taken = error.errno == errno.EADDRINUSE
+            reason = "another process listens there" if is_taken else "this user may not open that port"
+            hint = "leave `--port` away: a free one is taken."
+    return refuse("BOARD_ADDRESS", address=f"{host}:{port}", reason=reason, hint=hint)

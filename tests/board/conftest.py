@@ -1,0 +1,91 @@
+"""A board that is served, and the browser of the system that opens it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+
+from watersmeet.board.model import Board
+from watersmeet.board.server import Table, application
+from watersmeet.board.shelf import Entry, opened, shelf_of
+
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
+
+Serve = Callable[..., str]
+"""Serves a board, and gives its address."""
+
+
+@contextmanager
+def served(table: Table) -> Iterator[str]:
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application(table), log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def serve() -> Generator[Serve]:
+    """The address of a board with that on it; the shelf is that of the stories, if no other is given."""
+    running: list[object] = []
+
+    def serving(
+        first: Board | None = None, save: Path | None = None, token: str = "", shelf: list[Entry] | None = None
+    ) -> str:
+        board = opened(STORIES / "interval.yaml") if first is None else first
+        context = served(Table(board, shelf_of(STORIES) if shelf is None else shelf, save, token))
+        running.append(context)
+        return context.__enter__()
+
+    yield serving
+    for context in running:
+        context.__exit__(None, None, None)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Generator[Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip(f"not run: there is no browser at {CHROMIUM}")
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        except Error as error:
+            pytest.skip(f"not run: {CHROMIUM} does not start: {error.message.splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def context(browser: Browser) -> Generator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1280, "height": 1100}, accept_downloads=True)
+    context.set_default_timeout(15_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """A page that fails the test if its script fails, or if its policy stops something."""
+    page = context.new_page()
+
+    def fail(text: str) -> None:
+        raise AssertionError(text)
+
+    page.on("pageerror", lambda error: fail(str(error)))
+    page.on("console", lambda said: fail(said.text) if said.type == "error" else None)
+    return page

@@ -1,0 +1,164 @@
+"""What lies on the board, and what it answers: without a browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.board.conftest import STORIES
+
+from watersmeet.board.answer import View, answer, saved
+from watersmeet.board.model import Board, BoardBatch, board_of
+from watersmeet.board.shelf import opened, shelf_of
+from watersmeet.families import FAMILIES
+from watersmeet.testing import parse_case, read_case, run_case
+
+ROOT = Path(__file__).parent.parent.parent
+STORY = STORIES / "interval.yaml"
+SQL = "CREATE STREAM a ({}, t BIGINT, WATERMARK FOR t AS t - 0); SELECT STREAM v, t FROM a;"
+
+
+def became(said: dict[str, Any]) -> dict[tuple[int, str, int], str]:
+    return {(row["batch"], row["source"], row["row"]): row["what"] for row in said["rows"]}
+
+
+def test_there_is_a_story_of_every_family_and_it_is_true() -> None:
+    assert {path.stem for path in STORIES.glob("*.yaml")} == set(FAMILIES)
+    for path in STORIES.glob("*.yaml"):
+        for on in ("kernel", "reference"):
+            result = run_case(read_case(path), on)
+            assert result.status == "passed", result.detail
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_story_is_answered_with_its_rows_and_its_picture(family: str) -> None:
+    board = opened(STORIES / f"{family}.yaml")
+    said = answer(board, View())
+    places = {(n, s, r) for n, b in enumerate(board.batches) for s, rows in b.rows.items() for r in range(len(rows))}
+    assert set(became(said)) == places
+    assert said["picture"].count('class="lane') == len(said["rows"])
+    assert all(row["reasons"] for row in said["rows"])
+
+
+@pytest.mark.parametrize("folder", ["tests/cases", "examples"])
+def test_every_case_and_every_example_can_be_opened(folder: str) -> None:
+    shelf = [entry for entry in shelf_of(ROOT / folder) if entry.group != "stories"]
+    files = [path for path in (ROOT / folder).rglob("*.yaml") if path.name != "watersmeet.yml"]
+    assert set(files) <= {entry.path for entry in shelf}
+    for entry in shelf:
+        assert opened(entry.path).sql
+
+
+@pytest.mark.parametrize(
+    "name", ["drop-oldest", "union-follows-the-slowest", "table-keys-of-all-types", "life-of-timestamps", "idle-side"]
+)
+def test_a_case_that_is_saved_is_the_case_that_was_opened(name: str) -> None:
+    """Its rows give what the case expects, whatever its types."""
+    case = read_case(ROOT / "tests" / "cases" / f"{name}.yaml")
+    again = parse_case(saved(board_of(case)))
+    assert run_case(again, "kernel").status == "passed"
+    batches = (
+        replace(one, rows=other.rows, marks=other.marks, now=other.now, restart=other.restart)
+        for one, other in zip(case.batches, again.batches, strict=True)
+    )
+    result = run_case(replace(case, batches=tuple(batches)), "kernel")
+    assert result.status == "passed", result.detail
+
+
+def test_a_project_begins_with_the_rows_of_its_files() -> None:
+    board = opened(ROOT / "examples" / "shop")
+    said = answer(board, View())
+    assert board.batches[0].rows["customers"][0][0] == "+"
+    assert len(said["queries"]) > 1
+    assert "picture" in said
+
+
+def test_of_several_queries_one_is_played_and_saved() -> None:
+    board = opened(ROOT / "examples" / "shop")
+    names = answer(board, View())["queries"]
+    other = replace(board, query=names[-1])
+    assert answer(other, View())["query"] == names[-1]
+    assert len([line for line in saved(other).splitlines() if line.strip().startswith("INSERT INTO")]) == 1
+
+
+def test_a_row_that_comes_a_batch_later_is_late_and_it_is_said_why() -> None:
+    board = opened(STORY)
+    # The watermark of the deliveries is 09:15 after batch 1, so that what happened at 08:40 comes too late in batch 2.
+    first, second, third = board.batches
+    row = first.rows["deliveries"][0]
+    batches = (
+        replace(first, rows={**first.rows, "deliveries": ()}),
+        second,
+        replace(third, rows={"deliveries": (*third.rows["deliveries"], row)}),
+    )
+    said = answer(replace(board, batches=batches), View())
+    assert became(answer(board, View()))[0, "deliveries", 0] == "matched, expired"
+    assert became(said)[2, "deliveries", 1] == "late"
+    assert became(said)[0, "orders", 0] == "padded"
+    reasons = next(row["reasons"] for row in said["rows"] if (row["batch"], row["row"]) == (2, 1))
+    assert "late by 35 min" in " ".join(reasons)
+
+
+def test_a_step_shows_what_is_known_by_then() -> None:
+    said = answer(opened(STORY), View(step=1))
+    assert became(said)[0, "orders", 1] == "alive"
+    assert len(said["results"]["batches"]) == 1
+    assert max(batch for batch, _, _ in became(said)) == 0
+
+
+def test_refusals_have_their_condition_place_and_hint() -> None:
+    board = opened(STORY)
+    said = answer(replace(board, sql=board.sql.replace("d.courier", "d.curier")), View())
+    (refusal,) = said["refusals"]
+    assert (refusal["condition"], refusal["hint"]) == ("UNKNOWN_COLUMN", "did you mean `courier`?")
+    assert board.sql.replace("d.courier", "d.curier")[slice(*refusal["span"])] == "d.curier"
+    assert "picture" not in said
+    assert [source["name"] for source in said["sources"]] == ["orders", "deliveries"]
+
+
+def test_a_limit_that_is_reached_is_told_as_the_refusal_it_is() -> None:
+    board = opened(STORY)
+    said = answer(replace(board, sql="SET watersmeet.state.max_rows = 1;\n" + board.sql), View())
+    assert [refusal["condition"] for refusal in said["refusals"]] == ["STATE_LIMIT"]
+
+
+def test_what_only_spark_can_evaluate_is_said_to_be_so() -> None:
+    board = opened(STORY)
+    said = answer(replace(board, sql=board.sql.replace("o.item,", "upper(o.item) AS item,")), View())
+    assert "Only Spark can evaluate upper" in said["note"]
+    assert "picture" not in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "shown"),
+    [
+        ("STRING", "a, b", "a, b"),
+        ("STRING", "", "NULL"),
+        ("STRING", '""', '""'),
+        ("STRING", "5", "5"),
+        ("STRING", "[1]", "[1]"),
+        ("INT", "5", "5"),
+        ("BOOLEAN", "true", "true"),
+        ("DECIMAL(10,2)", "1.5", "1.50"),
+        ("TIMESTAMP", "2026-03-02 08:00", "2026-03-02 08:00:00"),
+        ("DATE", "2026-03-02", "2026-03-02"),
+        ("ARRAY<INT>", "[1, null]", "[1, null]"),
+        ("STRUCT<a: INT>", "{a: 1}", "{a: 1}"),
+    ],
+)
+def test_cells_are_typed_as_they_are_shown(kind: str, text: str, shown: str) -> None:
+    board = Board(sql=SQL.format(f"v {kind}"), batches=(BoardBatch({"a": ((text, "1"),)}),))
+    said = answer(board, View())
+    assert said["wrong"] == []
+    assert said["results"]["batches"][0]["rows"] == [[shown, "1"]]
+
+
+@pytest.mark.parametrize(("kind", "text"), [("INT", "x"), ("TIMESTAMP", "soon"), ("BOOLEAN", "1"), ("ARRAY<INT>", "[")])
+def test_a_cell_that_is_no_value_is_found(kind: str, text: str) -> None:
+    board = Board(sql=SQL.format(f"v {kind}"), batches=(BoardBatch({"a": (("", "1"), (text, "2"))}),))
+    said = answer(board, View())
+    assert [(cell["row"], cell["column"]) for cell in said["wrong"]] == [(1, 0)]
+    assert text in said["wrong"][0]["message"]
+    assert "picture" not in said

@@ -1,0 +1,120 @@
+"""Who is answered by the server of the board, and what it takes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from tests.board.conftest import STORIES, Serve
+
+from watersmeet.board.server import as_json
+from watersmeet.board.shelf import opened
+from watersmeet.testing import parse_case, run_case
+
+JSON = {"Content-Type": "application/json"}
+
+
+def asked(
+    address: str, path: str, body: object = None, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], str]:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request("GET" if sent is None else "POST", path, sent, headers or {})
+    response = connection.getresponse()
+    said = response.read().decode()
+    connection.close()
+    return response.status, dict(response.getheaders()), said
+
+
+def posted(address: str, path: str, **data: Any) -> Any:
+    status, _, said = asked(address, path, data, JSON)
+    assert status == 200, said
+    return json.loads(said)
+
+
+def test_every_answer_allows_no_script_but_its_own(serve: Serve) -> None:
+    address = serve()
+    for path in ("/", "/static/board.js", "/static/lives.css", "/first", "/shelf", "/nothing", "/open/9999"):
+        _, headers, _ = asked(address, path)
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in headers["content-security-policy"], path
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example"])
+def test_a_name_that_was_made_to_point_here_gets_nothing(serve: Serve, host: str) -> None:
+    assert asked(serve(), "/first", headers={"Host": host})[0] == 421
+
+
+def test_another_page_may_not_ask(serve: Serve) -> None:
+    address = serve()
+    board = {"board": as_json(opened(STORIES / "interval.yaml"))}
+    assert asked(address, "/answer", board, {**JSON, "Origin": "http://evil.example"})[0] == 403
+    assert asked(address, "/answer", board, {**JSON, "Origin": address})[0] == 200
+    # A form of another page could send text without being asked who it is.
+    assert asked(address, "/answer", board, {"Content-Type": "text/plain"})[0] == 415
+
+
+def test_elsewhere_a_token_is_asked_for(serve: Serve) -> None:
+    address = serve(token="s3cret")
+    assert asked(address, "/first")[0] == 401
+    assert asked(address, "/?token=wrong")[0] == 401
+    status, headers, _ = asked(address, "/?token=s3cret")
+    assert (status, headers["location"]) == (303, "/")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert asked(address, "/first", headers={"Cookie": cookie.partition(";")[0], "Host": "example.org"})[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/static/../server.py", "/static/..%2Fserver.py", "/static/server.py", "/open/9999"])
+def test_nothing_is_opened_but_what_stands_on_the_shelf(serve: Serve, path: str) -> None:
+    assert asked(serve(), path)[0] == 404
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"no json", b"[]", b"{}", b'{"board": 5}', b'{"board": {"unknown": 1}}', b'{"board": {"batches": [{"rows": 1}]}}'],
+)
+def test_what_is_no_board_is_refused(serve: Serve, sent: bytes) -> None:
+    status, _, said = asked(serve(), "/answer", sent, JSON)
+    assert status == 400
+    assert "That is no board" in said
+
+
+def test_too_much_is_refused(serve: Serve) -> None:
+    address = serve()
+    assert asked(address, "/answer", b" " * 4_000_001, JSON)[0] == 413
+    rows = [["1", "a", "2026-03-02 08:00"]] * 2_001
+    status, _, said = asked(address, "/answer", {"board": {"batches": [{"rows": {"orders": rows}}]}}, JSON)
+    assert (status, "room for 2,000 rows" in said) == (400, True)
+
+
+def test_a_board_is_saved_only_where_it_was_told_to(serve: Serve, tmp_path: Path) -> None:
+    board = as_json(opened(STORIES / "interval.yaml"))
+    handed_out = posted(serve(), "/save", board=board)
+    assert handed_out["path"] is None
+    assert run_case(parse_case(handed_out["text"]), "kernel").status == "passed"
+    target = tmp_path / "late.yaml"
+    assert posted(serve(save=target), "/save", board=board)["path"] == str(target)
+    assert target.read_text("utf-8") == handed_out["text"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_cannot_run_is_not_saved_and_says_why(serve: Serve) -> None:
+    board = as_json(opened(STORIES / "interval.yaml")) | {"sql": "SELECT STREAM nothing FROM nowhere"}
+    status, _, said = asked(serve(), "/save", {"board": board}, JSON)
+    assert status == 422
+    assert "UNKNOWN_SOURCE" in said
+
+
+def test_a_row_is_moved_to_a_moment(serve: Serve) -> None:
+    board = as_json(opened(STORIES / "interval.yaml"))
+    nine = 1_772_442_000_000_000
+    said = posted(serve(), "/move", board=board, batch=2, source="deliveries", row=0, to=nine + 20 * 60_000_000)
+    assert said["board"]["batches"][2]["rows"]["deliveries"] == [["2", "hill", "2026-03-02 09:20"]]
+    moved = next(row for row in said["answer"]["rows"] if row["batch"] == 2)
+    assert moved["what"] == "alive"

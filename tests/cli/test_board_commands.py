@@ -1,0 +1,106 @@
+"""``draw`` and ``play``: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from watersmeet.cli import play
+from watersmeet.cli.app import app
+
+ROOT = Path(__file__).parent.parent.parent
+STORY = ROOT / "src" / "watersmeet" / "board" / "stories" / "interval.yaml"
+
+
+def watersmeet(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="watersmeet")
+
+
+def test_draw_writes_a_picture_or_prints_it(tmp_path: Path) -> None:
+    file = tmp_path / "lives.svg"
+    drawn = watersmeet("draw", STORY, "-o", file)
+    assert (drawn.exit_code, drawn.stdout) == (0, f"{file}: 7 rows drawn.\n")
+    assert watersmeet("draw", STORY).stdout == file.read_text("utf-8")
+
+
+def test_draw_of_a_batch_has_what_had_come_by_then(tmp_path: Path) -> None:
+    file = tmp_path / "lives.svg"
+    assert watersmeet("draw", STORY, "--batch", 0, "-o", file).stdout == f"{file}: 4 rows drawn.\n"
+    beyond = watersmeet("draw", STORY, "--batch", 3)
+    assert beyond.exit_code == 2
+    assert "the last one of" in beyond.stderr
+
+
+def test_draw_of_one_of_several_queries(tmp_path: Path) -> None:
+    sql = "CREATE STREAM a (t BIGINT, WATERMARK FOR t AS t - 0);\nCREATE SINK x USING json OPTIONS (path 'x');\n"
+    sql += "CREATE SINK y USING json OPTIONS (path 'y');\nINSERT INTO x SELECT STREAM t FROM a;\n"
+    sql += "INSERT INTO y SELECT STREAM t FROM a WHERE t > 5;\n"
+    case = tmp_path / "two.yaml"
+    text = "".join(f"  {line}\n" for line in sql.splitlines())
+    case.write_text(f"name: two\nsql: |\n{text}batches:\n- in: {{a: [[1], [9]]}}\n")
+    assert "has 2 queries" in watersmeet("draw", case).stderr
+    assert "filtered" in watersmeet("draw", case, "--query", "y").stdout
+    assert "filtered" not in watersmeet("draw", case, "--query", "X").stdout
+    assert "known are `x`, `y`" in watersmeet("draw", case, "--query", "nothing").stderr
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("tests/cases/fails-no-bound.yaml", "queries to tell of"),
+        ("tests/cases/nexmark-q15.yaml", "only Spark can evaluate"),
+        ("tests/cases/none.yaml", "FILE_NOT_FOUND"),
+    ],
+)
+def test_draw_refuses_what_it_cannot_draw(case: str, said: str) -> None:
+    refused = watersmeet("draw", ROOT / case)
+    assert refused.exit_code in (1, 2)
+    assert said in refused.stderr or "UNBOUNDED_STATE" in refused.stderr
+    assert refused.stdout == ""
+
+
+def test_play_says_where_it_is_and_ends_with_an_interrupt(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "watersmeet.cli", "play", str(STORY), "--save", str(tmp_path / "a.yaml")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": tmp_path}
+    running = subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
+    try:
+        assert running.stdout is not None
+        found = re.search(r"at (http://127\.0\.0\.1:\d+)$", running.stdout.readline().strip())
+        assert found is not None
+        with urllib.request.urlopen(found[1], timeout=20) as answer:
+            assert b"drawing board" in answer.read()
+    finally:
+        running.send_signal(signal.SIGINT)
+        rest, _ = running.communicate(timeout=20)
+    assert f"It saves to {tmp_path / 'a.yaml'}." in rest
+    assert "Traceback" not in rest
+    assert running.returncode == 130
+
+
+def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "FILE_NOT_FOUND" in watersmeet("play", tmp_path / "none.yaml").stderr
+    assert "there is no folder" in watersmeet("play", STORY, "--save", tmp_path / "no" / "a.yaml").stderr
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = watersmeet("play", STORY, "--port", taken.getsockname()[1])
+        assert refused.exit_code == 1
+        assert "[BOARD_ADDRESS]" in refused.stderr
+        assert "another process listens there" in refused.stderr
+    monkeypatch.setattr(play, "find_spec", lambda name: None if name == "uvicorn" else True)
+    assert "[BOARD_NOT_INSTALLED] uvicorn is not installed" in watersmeet("play", STORY).stderr
+
+
+def test_play_elsewhere_prints_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(play, "_serve", lambda table, listening: listening.close())
+    assert re.search(
+        r"http://0\.0\.0\.0:\d+/\?token=[\w-]{20,}\n", watersmeet("play", STORY, "--host", "0.0.0.0").stdout
+    )
+    assert "token" not in watersmeet("play", STORY).stdout
