@@ -155,9 +155,9 @@ def run_project(
     try:
         with (
             interruptible(),
-            using(storage, "shared"),
             endpoint.serving(metrics),
             page.serving(opened, metrics.text) as shown,
+            using(storage, "shared"),
             _logging(logging, storage),
             board,
         ):
