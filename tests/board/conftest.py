@@ -57,7 +57,7 @@ def serve() -> Generator[Serve]:
         context.__exit__(None, None, None)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Generator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(f"not run: there is no browser at {CHROMIUM}")
