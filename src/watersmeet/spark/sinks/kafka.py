@@ -31,6 +31,8 @@ SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
 """How long Kafka has for an answer, and how long a transaction may take."""
 _MARKED = 0
 """The partition for which the number of the batch is committed: every topic has it."""
+_NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
+"""What Kafka answers who asks for a group before it knows where its offsets are."""
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 
 
@@ -102,13 +104,25 @@ class Transactions:
             "partitioner": "murmur2_random", "transactional.id": self._name,
         })  # fmt: skip
         producer.init_transactions(SECONDS)
-        (found,) = self._group.committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
-        if found.error is not None:
-            raise KafkaException(found.error)
+        found = self._committed()
         if found.offset < 0 and number > 0 and self._is_repeated(number):
             raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
         self._producer, self._written = producer, max(found.offset, 0) - 1
         return producer
+
+    def _committed(self) -> TopicPartition:
+        """What the group has committed. While Kafka chooses who keeps that, it is asked again."""
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                (found,) = self._group.committed([TopicPartition(self.topic, _MARKED)], timeout=SECONDS)
+                if found.error is None:
+                    return found
+                raise KafkaException(found.error)
+            except KafkaException as error:
+                if error.args[0].name() not in _NOT_YET or time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
 
     def _is_repeated(self, number: int) -> bool:
         """Whether a batch was planned before this run, as far as that can be seen."""
