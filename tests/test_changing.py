@@ -79,7 +79,10 @@ EDITS: dict[str, Edits] = {
     "a join more": other("a join more"),
     "another condition besides keys and bounds": [(CONDITION, {"<= d.customer|< d.customer": "> d.customer"})],
     "a window of another size": other("a window"),
-    "another tolerance of an as-of join": other("how far a version may be"),
+    "another tolerance of an as-of join that looks back": other("how far a version may be"),
+    "another tolerance of an as-of join that does not look back": [
+        (edited(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"})
+    ],
     "another aggregate, or something else to group by": other("an aggregate more", "what rows are grouped by"),
     "`IDLE AFTER` in the last join, where no side of it had it": [
         *other("an idle side"), (CHAIN, {r"(?s)(clicks \(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"}),

@@ -183,6 +183,36 @@ def test_kernel_equals_reference_in_every_batch_across_restarts(data: st.DataObj
 
 @quick
 @given(st.data())
+def test_the_tolerance_may_change_at_any_time(data: st.DataObject) -> None:
+    join = replace(data.draw(joins()), direction="backward")
+    reference, store = AsofReference(join), MemoryStore()
+    with sizes(3, 1, data.draw(st.sampled_from((1, 64)))):
+        for batch in data.draw(histories(join)):
+            if data.draw(st.booleans()):
+                was = join.identity
+                join = replace(join, tolerance=data.draw(st.sampled_from((None, 1, 3, 9))))
+                reference.join = join
+                store = store.restarted()
+                join.take_over(store, was)
+            step = reference.step(batch.dicts(), batch.marks)
+            expect_same(join, join.step(store, batch.tables(), batch.marks), step)
+
+
+def test_a_longer_tolerance_brings_no_version_back() -> None:
+    join, store = asof(tolerance=1), MemoryStore()
+    # One run, of which one version is out of reach once the mark has come to 5.
+    join.step(store, {1: table("r", [row("r", "a", 1), row("r", "c", 6), row("r", "c", 30)])}, {})
+    with sizes(64, 64, 1):
+        join.step(store, {}, {"l.t": 5})
+        longer = replace(join, tolerance=9)
+        longer.take_over(store, join.identity)
+        asked = [row("l", "a", 7), row("l", "c", 7)]
+        emission = longer.step(store, {0: table("l", asked)}, {"r.t": 20, "l.t": 7})
+    assert sorted((one[0], one[3]) for one in tuples(emission.rows)) == [("a", None), ("c", "c")]
+
+
+@quick
+@given(st.data())
 def test_shards_by_key_give_the_same(data: st.DataObject) -> None:
     join = data.draw(joins().filter(lambda join: bool(join.left.keys)))
     batches = data.draw(histories(join))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.joins.strategies import UNLIMITED, histories, joins
+from tests.joins.strategies import UNLIMITED, Batch, arrivals, histories, joins
 from tests.joins.test_properties import emitted, forget_decoded_runs
 
+from watersmeet.joins.core.marks import Bound
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.interval.definition import Reference, multiset
 from watersmeet.joins.interval.operator import IntervalJoin
 from watersmeet.testing import MemoryStore
@@ -35,14 +38,27 @@ def changed(draw: st.DrawFn, join: IntervalJoin) -> IntervalJoin:
     return replace(join, lower=lower, upper=upper, bounds=bounds)
 
 
+@st.composite
+def pauses(draw: st.DrawFn, join: IntervalJoin) -> list[Batch]:
+    """Rows that come before their marks, so that some of a run expire and others stay; then a change, and more rows."""
+    names = (*join.left.times, *join.right.times)
+    marks = st.dictionaries(st.sampled_from(names), st.integers(4, 14), min_size=1, max_size=2)
+    parts = [draw(arrivals(join)) for _ in range(4)]
+    return [
+        Batch(parts[0], {}), Batch(((), ()), draw(marks)), Batch(parts[1], {}), Batch(parts[2], draw(marks)),
+        Batch(parts[3], draw(marks)),
+    ]  # fmt: skip
+
+
 @quick
 @given(st.data())
 def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
-    join = data.draw(joins())
-    batches = data.draw(histories(join))
+    join = data.draw(joins(two_times=data.draw(st.booleans())))
+    is_paused = data.draw(st.integers(0, 3)) > 0
+    batches = data.draw(pauses(join) if is_paused else histories(join))
     reference, store = Reference(join), MemoryStore()
-    for batch in batches:
-        if data.draw(st.integers(0, 2)) == 0:
+    for number, batch in enumerate(batches):
+        if (is_paused and number in (2, 4)) or data.draw(st.integers(0, 3)) == 0:
             was = json.loads(json.dumps(join.identity))
             join = data.draw(changed(join))
             store = store.restarted()
@@ -53,3 +69,24 @@ def test_bounds_may_change_at_any_time(data: st.DataObject) -> None:
         emission = join.step(store, batch.tables(), batch.marks)
         assert emitted(emission) == multiset(step.rows)
         assert emission.report.state == step.state
+
+
+def within(upper: int) -> IntervalJoin:
+    bounds = (Bound("l.t", "r.t", upper), Bound("r.t", "l.t", 0))
+    return IntervalJoin("left", Port(("l.t",), ("l.t",)), Port(("r.t",), ("r.t",)), 0, upper, bounds)
+
+
+def test_a_longer_bound_raises_no_row_and_a_shorter_one_lets_them_out_once() -> None:
+    # Three rows in one run; the mark ends the first, which stays in its run until all are ended.
+    store, rows = MemoryStore(), {0: pa.table({"l.t": [1, 6, 10]})}
+    within(3).step(store, rows, {})
+    assert emitted(within(3).step(store, {}, {"r.t": 8})) == multiset([(1, None)])
+    longer, shorter = store.restarted(), store.restarted()
+    within(9).take_over(longer, within(3).identity)
+    after = within(9).step(longer, {1: pa.table({"r.t": [9]})}, {})
+    assert (emitted(after), after.report.state) == (multiset([(6, 9)]), (2, 1))
+    within(1).take_over(shorter, within(3).identity)
+    # Two changes without a batch in between: what counts is by what rows have expired.
+    within(0).take_over(shorter, within(1).identity)
+    assert emitted(within(0).step(shorter, {}, {})) == multiset([(6, None)])
+    assert emitted(within(0).step(shorter, {}, {})) == multiset([])

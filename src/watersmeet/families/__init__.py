@@ -120,7 +120,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("interval", may_change=True),
         Family("window", has_words=True),
         Family("sync", has_words=True),
-        Family("asof", has_words=True),
+        Family("asof", has_words=True, may_change=True),
         Family("lookup"),
         Family("changelog"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,11 +11,13 @@ import pyarrow as pa
 
 from watersmeet.joins.asof.answers import Answers, codes
 from watersmeet.joins.asof.versions import Versions
+from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import LOWEST, Bools
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.spine import State
 from watersmeet.joins.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -40,6 +43,18 @@ def step(join: AsofJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: 
     versions.review(before, _horizon(join, shard.after, questions))
     out += _dropped(join, shard, questions, versions)
     return shard.close(shard.held_back(join.times, questions.spine), out)
+
+
+def take_over(join: AsofJoin, store: Store, was: Identity) -> None:
+    """Let versions go that were out of reach by the tolerance of before, though a longer one might reach them."""
+    state = State(store, join.canonical)
+    questions = Timeline.of(state, "questions", join.layouts[LEFT])
+    horizon = _horizon(join, Watermarks.of(state.directory.received, ()), questions)
+    versions = Versions.of(replace(join, tolerance=was["tolerance"]), state, lambda: horizon)
+    for block in versions.spine.blocks:
+        rows = versions.spine.read(block)
+        versions.spine.remove(block, versions.is_expired(versions.times(rows), horizon))
+    state.save()
 
 
 def _admitted(join: AsofJoin, shard: Shard, port: int, arrivals: Mapping[int, pa.Table]) -> tuple[Rows, Rows]:

@@ -44,7 +44,7 @@ from typing import ClassVar, Literal
 
 import pyarrow as pa
 
-from watersmeet.joins.asof.batch import step
+from watersmeet.joins.asof.batch import step, take_over
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission, Marks, Store
@@ -87,6 +87,10 @@ class AsofJoin(TwoSided):
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
         return step(self, store, arrivals, marks)
+
+    def take_over(self, store: Store, was: Identity) -> None:
+        """Go on with the state of a join with another tolerance: versions beyond it are gone for good."""
+        take_over(self, store, was)
 
     @property
     def extra(self) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class State:
         ``side``: its alias in the query, or another name of `kept`; ``operator``: the number of the operator.
         """
         kept = self._asked(side, operator)
-        means = _means(kept.operator)
+        means = self._means(kept.operator)
         names, types = self._columns(kept, means)
         is_number = bool(kept.operator.identity["ports"]) and all(
             time in means.numbers for port in kept.operator.identity["ports"] for time in port.get("times", ())
@@ -119,12 +119,12 @@ class State:
     def _problems(self, operator: Operator) -> DataFrame:
         # Of one shard there may be operators in a query of many.
         known = frozenset((*labels(self.shards), *labels(1)))
-        examine = Examine(_means(operator), known, _arrow(PROBLEMS))
+        examine = Examine(self._means(operator), known, _arrow(PROBLEMS))
         found = self._in_shards(operator, examine, PROBLEMS)
         return found.select(F.lit(operator.number).alias("operator"), F.lit(operator.name).alias("join"), "*")
 
     def _summary(self, operator: Operator) -> DataFrame:
-        summarise = Summarise(_means(operator), _arrow(SUMMARY))
+        summarise = Summarise(self._means(operator), _arrow(SUMMARY))
         found = self._in_shards(operator, summarise, SUMMARY)
         sides = F.create_map(
             *(
@@ -141,6 +141,16 @@ class State:
             "shard", "rows", "stored", "bytes", "runs", "earliest", "latest", "next", "next_of",
             "watermarks", "fingerprint",
         )  # fmt: skip
+
+    def _means(self, operator: Operator) -> Means:
+        numbers = {
+            f"{number}.{name}"
+            for number, source in enumerate(operator.told.identity["sources"])
+            for name, type_ in source["columns"].items()
+            if type_.endswith("INT")
+        }
+        accepted = self.checkpoint.owner.accepted
+        return Means(operator.identity, operator.keeping, frozenset(numbers), operator.told, dict(accepted))
 
     def _in_shards(
         self, operator: Operator, look: Callable[[pa.Table], pa.Table], schema: StructType | str
@@ -201,17 +211,6 @@ def _called(names: Sequence[str], operator: Operator) -> list[tuple[str, str]]:
         called = own if own and plain.count(own) == 1 and own.isidentifier() else operator.told.name(name)[1:-1]
         found.append((name, called))
     return found
-
-
-def _means(operator: Operator) -> Means:
-    sources = operator.told.identity["sources"]
-    numbers = {
-        f"{number}.{name}"
-        for number, source in enumerate(sources)
-        for name, type_ in source["columns"].items()
-        if type_.endswith("INT")
-    }
-    return Means(operator.identity, operator.keeping, frozenset(numbers), operator.told)
 
 
 def _arrow(ddl: str) -> pa.Schema:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.state.format import UnknownFormatError
-from watersmeet.joins.state.kept import Keeping
+from watersmeet.joins.state.kept import Keeping, Kept
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.look import Look, Rows, format_of
 from watersmeet.observe.progress import mark_in_words
@@ -29,12 +30,21 @@ MATCHED, UNTIL, UNTIL_OF, SHARD = "_matched", "_until", "_until_of", "_shard"
 
 @dataclass(frozen=True)
 class Means:
-    """What the state of an operator means; ``numbers`` are the columns whose times are numbers."""
+    """What the state of an operator means; ``numbers`` are the columns whose times are numbers.
+
+    ``accepted``: what it means in shards that were left before a change, by their fingerprints.
+    """
 
     identity: Identity
     keeping: Keeping
     numbers: frozenset[str]
     told: Told
+    accepted: Mapping[str, Identity]
+
+    def kept(self, values: Mapping[str, bytes], spine: str) -> Kept:
+        """What a spine of a shard holds, by what it was left by."""
+        left = values.get("fingerprint", b"").decode("utf-8", "replace")
+        return self.keeping.spine(self.accepted.get(left, self.identity), spine)
 
     def called(self, column: str) -> str:
         """What people call a column, or its mark."""
@@ -76,7 +86,7 @@ class Summarise:
         return pa.Table.from_pylist(rows or [shared], schema=self.schema)
 
     def _spine(self, look: Look, marks: Marks, name: str) -> dict[str, Any]:
-        kept = self.means.keeping.spine(self.means.identity, name)
+        kept = self.means.kept(look.values, name)
         runs = look.directory.runs[name]
         rows, column = look.rows(name, kept), self.means.time(kept.port)
         told: dict[str, Any] = {
@@ -125,7 +135,7 @@ class Examine:
             return ["its directory cannot be read"]
         try:
             look = Look(values)
-            spines = {name: self.means.keeping.spine(self.means.identity, name) for name in look.directory.runs}
+            spines = {name: self.means.kept(values, name) for name in look.directory.runs}
         except (UnknownFormatError, ValueError, KeyError) as error:
             return [f"its directory cannot be read ({error})"]
         missing = [] if "fingerprint" in values else ["nothing says whose it is"]
@@ -145,7 +155,7 @@ class Show:
         """The rows that are there."""
         shard, values = _values(table)
         look = Look(values)
-        rows = look.rows(self.spine, self.means.keeping.spine(self.means.identity, self.spine))
+        rows = look.rows(self.spine, self.means.kept(values, self.spine))
         if rows is None or not len(rows):
             return self.schema.empty_table()
         of, until = rows.nearest(look.directory.received)
