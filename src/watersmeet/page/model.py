@@ -179,7 +179,7 @@ def _next(described: Described, last: Progress | None) -> list[str]:
     """What expires next: until when rows of each side are kept, as the plan says, and which are the earliest now."""
     facts = [dict(box.facts) for box in described.drawing.boxes if box.kind == "join"]
     lines = [line for fact in facts for line in fact.get("kept", ())]
-    watermarks = {} if last is None else last.watermarks
+    watermarks: Mapping[str, str] = {} if last is None else last.watermarks
     sides = dict.fromkeys(
         (side.name, column) for of in described.sides.values() for side in of.values() for column in side.columns
     )

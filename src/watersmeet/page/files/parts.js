@@ -15,7 +15,7 @@ export const LIVES = {
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export function Problems({ query }) {
-  if (!query.problems.length) return html`<section class="calm" aria-label="Problems"><p>${calm(query)}</p></section>`;
+  if (!query.problems.length) return html`<section class="calm" aria-label="Problems"><p><${Advice} text=${calm(query)} /></p></section>`;
   return html`<section class="problems" aria-label="Problems">
     <h2>What to look at</h2>
     <ul>
@@ -112,7 +112,7 @@ function along(line, drawing, query, now) {
 const BUSY = 60;
 
 export function Drawing({ drawing, query, now, chosen, choose }) {
-  const margin = 6;
+  const margin = 18;
   const box = `${-margin} ${-margin} ${drawing.width + 2 * margin} ${drawing.height + 2 * margin}`;
   return html`<section class="drawing" aria-label="The query, alive">
     <div class="scroll">
