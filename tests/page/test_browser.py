@@ -118,6 +118,38 @@ def test_keys_open_parts_and_choose_queries(query: Described, browser: Browser) 
         tab.check(address)
 
 
+SINKS = """
+CREATE STREAM a (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0) USING json OPTIONS (path 'a');
+CREATE STREAM a2 (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0) USING json OPTIONS (path 'a2');
+CREATE STREAM b (id BIGINT, t BIGINT, WATERMARK FOR t AS t - 0) USING json OPTIONS (path 'b');
+CREATE SINK joined USING json OPTIONS (path 'out');
+CREATE SINK tardy USING json OPTIONS (path 'late');
+INSERT INTO joined SELECT STREAM l.id FROM (SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM a2) AS l
+    JOIN b WITHIN 4 ON l.id = b.id LATE INTO tardy;
+"""
+
+
+def test_each_box_has_its_own_numbers(tmp_path: Path, browser: Browser) -> None:
+    (tmp_path / "shop.sql").write_text(SINKS)
+    opened = open_script(tmp_path / "shop.sql")
+    [query] = describe(opened.script, opened.queries, tmp_path / "storage")
+    sides = {"left": SideNumbers(7, 2, 0, 0, 2), "right": SideNumbers(3, 0, 0, 0, 1)}
+    numbers = OperatorNumbers("interval", matched=4, late=2, state_rows=3, shards=1, sides=sides)
+    sources = {"a+a2": 7, "b": 3}
+    told = Progress("joined", 0, 10, 4, 4, late=2, operators={"l and b": numbers}, sources=sources, at=time.time())
+    write(query.storage, start_of(time.time()), told)
+    with served(Watch("shop", [query]), 0, "127.0.0.1") as address:
+        tab = Tab(browser)
+        page = tab.open(address)
+        labels = page.locator("g.box").evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+        shown = " | ".join(labels)
+        assert "10 rows" not in shown
+        for part in ("b from json: ", "counted with its union", "7 rows", "INSERT INTO joined: ", "4 rows"):
+            assert part in shown
+        assert "late rows INTO tardy: 2 rows" in shown
+        tab.check(address)
+
+
 MARKUP = "<img src=x onerror=document.title='taken'>"
 
 

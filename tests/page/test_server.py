@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,9 @@ def test_it_tells_what_the_history_tells(query: Described, page: str) -> None:
     assert (told["rows_in"], told["matched"], told["state_rows"], told["life"]) == (7000, 2500, 1100, "runs")
     assert told["operators"]["o and d"]["sides"]["left"]["name"] == "orders"
     assert told["held"] == "deliveries holds the others back, by 1 min. 900 rows of orders wait for it."
+    # An hour before the watermark of deliveries.
+    earliest = datetime.fromtimestamp(int(now - 2 - 360 - 3600), UTC).strftime("%Y-%m-%d %H:%M:%S")
+    assert f"the earliest rows of orders that may still come out are from {earliest}" in told["next"]
     newest = {one["column"]: one["newest"] for one in told["marks"]}
     # The lag of both is five minutes.
     assert int(newest["o.order_time"]) == int((now - 2 - 300 + 300) * 1_000_000)

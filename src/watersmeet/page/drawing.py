@@ -5,18 +5,20 @@ The places are those of the drawing that ``explain`` makes (`watersmeet.explanat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.explanation.sketch import without
-from watersmeet.explanation.svg_layout import Place, broken, layout, text_width
+from watersmeet.explanation.svg_layout import GAP_DOWN, Place, broken, layout, text_width
 from watersmeet.explanation.topology import Node, StepKind, Topology, said
 
 TITLE, LINE = 13.0, 11.5
 TITLE_DOWN, LINE_DOWN, PADDING = 18.0, 17.0, 12.0
 MOST_WIDTH, LEAST_WIDTH = 230.0, 150.0
-BOLD = 1.12
+BOLD = 1.2
 """How much wider bold letters are."""
+AROUND = 14.0
+"""How far an edge goes around boxes."""
 LABEL = 132.0
 """The room that the watermark on an edge takes."""
 
@@ -103,7 +105,7 @@ def drawing_of(graph: Topology) -> Drawing:
         own = node.step.data.get("alias")
         aliases[node.id] = (str(own),) if own else tuple(dict.fromkeys(below))
     boxes = {name: replace(_box(card, places[name]), aliases=aliases[name]) for name, card in cards.items()}
-    lines = tuple(_line(boxes[edge.start], boxes[edge.end]) for edge in graph.edges)
+    lines = tuple(_line(boxes[edge.start], boxes[edge.end], list(boxes.values())) for edge in graph.edges)
     width = max((box.x + box.width for box in boxes.values()), default=0.0)
     height = max((box.y + box.height for box in boxes.values()), default=0.0)
     return Drawing(tuple(boxes.values()), lines, width, height)
@@ -134,15 +136,29 @@ def _box(card: _Card, place: Place) -> Box:
     )  # fmt: skip
 
 
-def _line(start: Box, end: Box) -> Line:
+def _line(start: Box, end: Box, boxes: Sequence[Box]) -> Line:
     x, y = start.x + start.width, start.y + start.height / 2
     to_x, to_y = end.x, end.y + end.height / 2
     if to_x <= x:
-        lane = max(start.y + start.height, min(end.y, to_y)) + 12
-        path = f"M {x:.0f} {y:.0f} h 14 V {lane:.0f} H {to_x - 14:.0f} V {to_y:.0f} H {to_x:.0f}"
-        return Line(start.id, end.id, path, round(x + 20, 1), round(y, 1))
+        # On the next row: right of all boxes of its column, and between the rows.
+        beside = max(box.x + box.width for box in boxes if box.x == start.x) + AROUND
+        lane = _top(end, boxes) - GAP_DOWN
+        path = f"M {x:.0f} {y:.0f} H {beside:.0f} V {lane:.0f} H {to_x - AROUND:.0f} V {to_y:.0f} H {to_x:.0f}"
+        return Line(start.id, end.id, path, round(start.x, 1), round(lane, 1))
     # Straight as far as the watermark goes that stands on it.
     straight = max(x, min(x + LABEL - 30, to_x - 40))
     bend = (to_x - straight) * 0.5
     way = f"{straight + bend:.0f} {y:.0f} {to_x - bend:.0f} {to_y:.0f} {to_x:.0f} {to_y:.0f}"
     return Line(start.id, end.id, f"M {x:.0f} {y:.0f} H {straight:.0f} C {way}", round(x + 10, 1), round(y, 1))
+
+
+def _top(of: Box, boxes: Sequence[Box]) -> float:
+    """Where the row of a box begins: there is room above it, from the left to the right."""
+    top, bottom = of.y, 0.0
+    for box in sorted(boxes, key=lambda box: box.y):
+        if box.y >= bottom + 2 * GAP_DOWN - 1:
+            top = box.y
+        if box.y >= of.y:
+            break
+        bottom = max(bottom, box.y + box.height)
+    return top

@@ -176,9 +176,15 @@ def _others(described: Described, last: Progress, column: str) -> list[tuple[str
 
 
 def _next(described: Described, last: Progress | None) -> list[str]:
-    """What expires next: until when the rows of each side are kept, as the plan says."""
+    """What expires next: until when rows of each side are kept, as the plan says, and which are the earliest now."""
     facts = [dict(box.facts) for box in described.drawing.boxes if box.kind == "join"]
-    return [line for fact in facts for line in fact.get("kept", ())]
+    lines = [line for fact in facts for line in fact.get("kept", ())]
+    watermarks: Mapping[str, str] = {} if last is None else last.watermarks
+    sides = dict.fromkeys(
+        (side.name, column) for of in described.sides.values() for side in of.values() for column in side.columns
+    )
+    known = [(name, watermarks[column]) for name, column in sides if watermarks.get(column, "ended") != "ended"]
+    return [*lines, *(f"the earliest rows of {name} that may still come out are from {mark}" for name, mark in known)]
 
 
 def _batch(one: Progress) -> dict[str, object]:

@@ -62,8 +62,8 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
         *(Route(f"/{name}", _sends(files("watersmeet.page").joinpath("files", name))) for name in OWN),
         *(Route(f"/{name}", _sends(asset(name))) for name in OF_OTHERS),
         Route("/api/project", project),
-        Route("/api/query/{name}", found(watch.query)),
-        Route("/api/drawing/{name}", found(watch.drawing)),
+        Route("/api/query/{name:path}", found(watch.query)),
+        Route("/api/drawing/{name:path}", found(watch.drawing)),
         Route("/api/changes", changes),
         Route("/metrics", metrics),
     ]

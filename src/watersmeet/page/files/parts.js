@@ -15,7 +15,7 @@ export const LIVES = {
 const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 export function Problems({ query }) {
-  if (!query.problems.length) return html`<section class="calm" aria-label="Problems"><p>${calm(query)}</p></section>`;
+  if (!query.problems.length) return html`<section class="calm" aria-label="Problems"><p><${Advice} text=${calm(query)} /></p></section>`;
   return html`<section class="problems" aria-label="Problems">
     <h2>What to look at</h2>
     <ul>
@@ -57,15 +57,29 @@ export function Numbers({ query }) {
 
 const lastOf = (query, box) => query.operators[box.operator];
 
+// Rows are counted where they come into what keeps them: those of a union together, and of some sources not at all.
+const uncounted = (box, query) =>
+  Object.keys(query.sources).some((name) => name.split("+").includes(box.source)) ? "counted with its union" : query.rows_in ? "not counted by itself" : "no rows yet";
+
+// What goes into a sink: the result, or late rows; how many rows go into others is not counted.
+function into(title, query) {
+  if (title.startsWith("INSERT INTO") || title.startsWith("SELECT")) return [`${rate(query.rate_out)} · ${plural(query.rows_out, "row")}`];
+  return title.startsWith("late rows INTO") ? [plural(query.late, "row")] : ["not counted by itself"];
+}
+
 // The living lines of a box, as many as it has room for.
 function live(box, query) {
   if (box.kind === "source") {
     const source = query.sources[box.source];
-    if (!source) return ["no rows yet", ""];
-    const backlog = source.backlog === null ? "backlog: not told by files" : `backlog ${plural(source.backlog, "row")}`;
+    if (!source) return [uncounted(box, query), ""];
+    const backlog = source.backlog === null ? "backlog: it does not tell" : `backlog ${plural(source.backlog, "row")}`;
     return [`${rate(source.rate)} · ${plural(source.rows, "row")}`, backlog];
   }
-  if (box.kind === "sink") return [`${rate(query.rate_out)} · ${plural(query.rows_out, "row")}`];
+  if (box.kind === "union") {
+    const whole = Object.entries(query.sources).filter(([name]) => name.includes("+"));
+    return whole.length === 1 ? [`${rate(whole[0][1].rate)} · ${plural(whole[0][1].rows, "row")}`] : [];
+  }
+  if (box.kind === "sink") return into(box.title.join(" "), query);
   const numbers = lastOf(query, box);
   if (!numbers) return box.live ? ["no batch yet"] : [];
   const alive = Object.values(numbers.sides).map((side) => `${side.name} ${short(side.state_rows)}`);
@@ -98,7 +112,7 @@ function along(line, drawing, query, now) {
 const BUSY = 60;
 
 export function Drawing({ drawing, query, now, chosen, choose }) {
-  const margin = 6;
+  const margin = 18;
   const box = `${-margin} ${-margin} ${drawing.width + 2 * margin} ${drawing.height + 2 * margin}`;
   return html`<section class="drawing" aria-label="The query, alive">
     <div class="scroll">
