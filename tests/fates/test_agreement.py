@@ -55,6 +55,7 @@ QUERIES = {
     "lookup": "SELECT STREAM l.t, c.v FROM l LEFT JOIN c ON l.k = c.k",
     "lookup inner": "SELECT STREAM l.t, b.v FROM l JOIN b ON l.k = b.k WHERE b.v <> 2",
     "tables": "SELECT TABLE c.k, c.v, b.v FROM c LEFT JOIN b ON c.k = b.k",
+    "tables semi": "SELECT TABLE c.k, c.v FROM c LEFT SEMI JOIN b ON c.k = b.k",
     "group": "SELECT TABLE l.k, count(*) AS n, sum(l.v) AS total FROM l GROUP BY l.k",
     "top": "SELECT TABLE l.k, l.v FROM l ORDER BY v DESC LIMIT 2",
 }
