@@ -155,7 +155,7 @@ class Trace(LocalQuery):
                 stage.members.setdefault(name, []).append(flight)
                 told = ", ".join(f"{stage.scene.words.called(key)} {row[key]}" for key in keys)
                 reason = f"It was counted{f' in the group of {told}' if keys else ''}."
-                self.notes.events.append(Event(flight, "counted", self.notes.batch, reason, None, None, stage))
+                self.notes.events.append(Event(flight, "counted", self.notes.batch, reason))
         numbers: list[int] = []
         for row in rows:
             name = freeze(tuple(row[key] for key in keys))
