@@ -13,12 +13,12 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
-    from watersmeet.api import asof_join, explain, jars, join, progress, sql, substrait, sync_join, window_join
+    from watersmeet.api import asof_join, explain, jars, join, progress, sql, substrait, sync_join, why, window_join
     from watersmeet.testing.asserting import test
 
 __all__ = [
     "Refusal", "WatersmeetError", "__version__", "asof_join", "explain", "jars", "join", "progress", "sql",
-    "substrait", "sync_join", "test", "window_join",
+    "substrait", "sync_join", "test", "why", "window_join",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from watersmeet.analyze.check_declarations import check_references
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from watersmeet.answers.answer import Answer
     from watersmeet.spark.compile.results import Asked, Result
 
 
@@ -334,6 +336,53 @@ def explain(
     asked = with_results(asked)
     queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
     return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
+
+
+def why(
+    text: str,
+    source: str,
+    row: Mapping[str, Any],
+    *,
+    checkpoint: str | Path | None = None,
+    spark: SparkSession | None = None,
+    **frames: DataFrame,
+) -> Answer:
+    """What became of rows of a source: why they did not join, or what they met.
+
+    ``row``: the values by which the rows are known. Over batch DataFrames, given by name, it is told what becomes of
+    them when all are there. With the ``checkpoint`` of a query that has run, whose sources the text declares, it is
+    told what became of them in its batches.
+
+    Example::
+
+        print(ws.why("SELECT STREAM o.id, d.courier FROM orders o LEFT JOIN deliveries d WITHIN 1h ON o.id = d.id",
+                     "orders", {"id": 17}, orders=orders, deliveries=deliveries))
+    """
+    from watersmeet.answers.frames import answer_of_frames, answer_of_past, ran_with
+    from watersmeet.answers.question import Question, known_values, source_named
+    from watersmeet.spark.session import session
+    from watersmeet.spark.sources.reading import read_sources
+
+    check_text("text", text, '"SELECT STREAM ..."')
+    check_text("source", source, '"orders"')
+    check_session("spark", spark)
+    check_frames(frames, ("row", "checkpoint", "spark"))
+    for name, frame in frames.items():
+        if frame.isStreaming or checkpoint is not None:
+            hint = "declare it in the text, CREATE STREAM ... USING ..., and name the checkpoint of the query."
+            raise wrong(name, frame, "what it has read in which batch is not known of a DataFrame", hint)
+    script = with_columns(read_script(text, given=frames))
+    _check_one_query(script)
+    extra = _extra(script, frames)
+    [query] = analyze(script, extra, inputs="streams" if checkpoint is not None else "batches")
+    check_references(script)
+    opened = script.resolved()
+    asked = source_named([*opened.sources, *extra.values()], source)
+    question = Question(asked, known_values(asked, row))
+    spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
+    if checkpoint is not None:
+        return answer_of_past(spark, ran_with(opened, query, Path(checkpoint)), question)
+    return answer_of_frames(spark, opened, query, read_sources(spark, opened, frames), question)
 
 
 def progress(query: StreamingQuery) -> Totals:

@@ -17,6 +17,7 @@ import pytest
 import typer
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.answers import asking
 from watersmeet.catalog import Sink
 from watersmeet.cli.demo import run_kafka_demo
 from watersmeet.cli.run import Cluster
@@ -24,7 +25,7 @@ from watersmeet.demo.broker import Broker
 from watersmeet.demo.streams import make_streams
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.observe.progress import Progress
-from watersmeet.queries import read_script
+from watersmeet.queries import analyze, read_script
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.sinks.table_sinks import Target
 
@@ -276,6 +277,15 @@ def test_every_partition_has_a_watermark_of_its_own(
     assert sorted((row["id"], row["t"]) for row in rows_of(tmp_path / "result")) == sorted(
         (number, t) for number in range(3) for t in (number, 1000 + number)
     )
+    script = read_script(query)
+    [asked] = asking.ran(script, analyze(script), tmp_path / "storage", "", None)
+    found = asking.summary(asking.read(spark, asked))
+    assert (found.counts["rows in"], found.counts["matched"], found.counts["late"]) == (12, 12, 0)
+    assert len(found.told.meetings) == sum(one.matched for one in seen)
+    assert {one.where for one in found.told.arrivals} == {
+        f"{topic}, partition {partition}, offset {offset}" for partition in (0, 1) for offset in range(3)
+    }
+    assert len({one.batch for one in found.told.arrivals}) == 3 and found.unknown == ()
 
 
 def test_the_page_on_kafka_says_what_happens(

@@ -255,6 +255,41 @@ def run(
 
 
 @app.command()
+def why(
+    context: typer.Context,
+    path: ProjectPath,
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="The stream or table of the row.")] = None,
+    values: Annotated[list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="What the row has there.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="All rows, by what became of them and why.")] = False,
+    result: Annotated[
+        list[str] | None,
+        typer.Option("--result", help="What a row of the result was made of.", metavar="COLUMN=VALUE"),
+    ] = None,
+    query: Annotated[str | None, typer.Option("--query", help="Only the query into that sink.", metavar="NAME")] = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Say what became of a row: why it did not join, or what it met, batch by batch.
+
+    It reads the sources again, as far as the query has read them by its checkpoint. A query that runs is not disturbed.
+
+    \b
+    Example:
+      watersmeet why shop orders order_id=17
+      watersmeet why shop --summary
+      watersmeet why shop --result order_id=1 --format json
+    """
+    with reported(context, format):
+        from watersmeet.cli.run import Cluster
+        from watersmeet.cli.why import Asked, why_project
+
+        asked = Asked(source, values or (), result or (), summary, query)
+        why_project(path, asked, Cluster.of(master, None, conf or [], packages), format)
+
+
+@app.command()
 def test(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")],

@@ -68,10 +68,10 @@ class FamilyFates:
         side, required = scene.operator.sides[port], self.required(scene.operator, port)
         for name in side.keys:
             if row[name] is None:
-                return "null key", f"Its key {scene.words.called(name)} is NULL, and NULL equals nothing."
+                return "null key", f"Its key {scene.words.bare(name)} is NULL, and NULL equals nothing."
         for name in required:
             if row[name] is None:
-                return "null time", f"Its time {scene.words.called(name)} is NULL, so that it is within no bound."
+                return "null time", f"Its time {scene.words.bare(name)} is NULL, so that it is within no bound."
         if is_dead(side, row, *required):
             parts = scene.plan.ports[port].predicates
             failed = [part for part in parts if is_untrue(part, row)] or parts
@@ -87,7 +87,7 @@ class FamilyFates:
                 return f"It came after the end of {scene.names[port]}.", name
             if mark is not None and time is not None and time < mark:
                 by = scene.words.distance(name, mark - time)
-                told = f"its {scene.words.called(name)} {scene.words.moment(name, time)} is before the watermark"
+                told = f"its {scene.words.bare(name)} {scene.words.moment(name, time)} is before the watermark"
                 return f"It was late by {by}: {told} {scene.words.moment(name, mark)} of {scene.names[port]}", name
         return "It was late.", None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from watersmeet.fates.family import is_untrue
 from watersmeet.fates.model import Miss
-from watersmeet.fates.near import near_key
+from watersmeet.fates.near import Near
 from watersmeet.fates.stage import Stage
 from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import capital
@@ -25,6 +25,7 @@ class _Others:
 
     by_key: Mapping[Any, list[int]]
     barred: Mapping[int, str]
+    near: Near
 
 
 def misses_of(trace: Trace) -> dict[int, Miss]:
@@ -51,7 +52,8 @@ def _others(trace: Trace, stage: Stage, port: int) -> _Others:
     for flight, (row, _) in stage.entered[port].items():
         by_key.setdefault(stage.key(port, row), []).append(flight)
     barred = {event.flight: event.reason for event in trace.notes.events if event.what in _BARRED}
-    return _Others(by_key, barred)
+    known = {*(one for one in by_key if one is not None), *stage.keys[port]}
+    return _Others(by_key, barred, Near(known))
 
 
 def _miss(trace: Trace, stage: Stage, port: int, row: Row, others: _Others) -> Miss:
@@ -64,7 +66,7 @@ def _miss(trace: Trace, stage: Stage, port: int, row: Row, others: _Others) -> M
         told = f"{called} has its key, but did not come to the join. {others.barred.get(hidden[0], '')}"
         return Miss("barred", told.strip(), arrival)
     if not same:
-        return _no_key(stage, port, key, name, others)
+        return _no_key(key, name, others)
     found: list[tuple[int, Miss]] = []
     for flight in same:
         other = stage.entered[1 - port][flight][0]
@@ -88,11 +90,10 @@ def _miss(trace: Trace, stage: Stage, port: int, row: Row, others: _Others) -> M
     return Miss(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
 
 
-def _no_key(stage: Stage, port: int, key: Any, name: str, others: _Others) -> Miss:
+def _no_key(key: Any, name: str, others: _Others) -> Miss:
     if not key:
         return Miss("no row", f"No row of {name} came.")
-    known = {*(one for one in others.by_key if one is not None), *stage.keys[1 - port]}
-    near = near_key(key, known)
+    near = others.near.to(key)
     shown = ", ".join(str(value) for value in key)
     told = f"No row of {name} has its key {shown}."
     return Miss("no such key", told) if near is None else Miss("near miss", f"{told} {near}")

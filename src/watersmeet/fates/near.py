@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from watersmeet.fates.words import value_in_words
 
-_MOST = 200_000
-"""So many keys are looked at."""
+Key = tuple[Any, ...]
+
+_ZONE = timedelta(minutes=15)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def near_key(key: tuple[Any, ...], known: Collection[tuple[Any, ...]]) -> str | None:
-    """What a key that is not known is nearly equal to, as a sentence; None: to nothing.
+class Near:
+    """Keys that are known, by what is left of them when it no longer matters how they are written.
 
-    >>> near_key(("A-7",), [("a-7 ",)])
+    >>> near = Near([("a-7 ",), ("007",)])
+    >>> near.to(("A-7",))
     "But there is 'a-7 ', which differs by case and by blanks."
-    >>> near_key((7,), [("007",)])
+    >>> near.to((7,))
     "But there is '007', which differs by leading zeros and by type."
     """
-    for other in list(known)[:_MOST]:
-        if len(other) == len(key):
+
+    def __init__(self, known: Iterable[Key]) -> None:
+        self._known: dict[Key, list[Key]] = {}
+        for key in known:
+            self._known.setdefault(tuple(_rest(value) for value in key), []).append(key)
+
+    def to(self, key: Key) -> str | None:
+        """What a key that is not known is nearly equal to, as a sentence; None: to nothing."""
+        for other in self._known.get(tuple(_rest(value) for value in key), ()):
             ways = [_difference(one, two) for one, two in zip(key, other, strict=True)]
             if all(way is not None for way in ways):
                 told = dict.fromkeys(part for way in ways for part in way or ())
                 shown = ", ".join(value_in_words(value) for value in other)
                 return f"But there is {shown}, which differs by {' and by '.join(told)}."
-    return None
+        return None
+
+
+def _rest(value: Any) -> Any:
+    """The same for all values that `_difference` takes for nearly equal."""
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+        return (aware - _EPOCH) % _ZONE
+    text = str(value).strip()
+    number = _number(text)
+    return text.casefold() if number is None else number.normalize().as_tuple().digits
 
 
 def _difference(one: Any, other: Any) -> tuple[str, ...] | None:
@@ -80,5 +100,5 @@ def _hours(one: datetime, other: datetime) -> tuple[str, ...] | None:
     apart = abs(
         (one if one.tzinfo else one.replace(tzinfo=UTC)) - (other if other.tzinfo else other.replace(tzinfo=UTC))
     )
-    is_zone = apart % timedelta(minutes=15) == timedelta(0) and apart <= timedelta(hours=14)
+    is_zone = apart % _ZONE == timedelta(0) and apart <= timedelta(hours=14)
     return (f"a time zone ({apart})",) if is_zone else None

@@ -21,7 +21,7 @@ from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.rowwise import Gone, Step
 from watersmeet.joins.core.two_sided import LEFT_ONLY
 from watersmeet.joins.state.layout import as_int64
-from watersmeet.local.query import PART, ROW, Lost
+from watersmeet.local.query import PART, PARTITION, ROW, Lost
 from watersmeet.physical import ScanPlan
 
 _LEFT: Mapping[str, What] = {"expired": "expired", "evicted": "evicted", "discarded": "dropped", "dropped": "dropped"}
@@ -60,7 +60,7 @@ class Notes:
     met: list[tuple[int, tuple[int, ...]]] = field(default_factory=list[tuple[int, tuple[int, ...]]])
     moved: list[Moved] = field(default_factory=list[Moved])
     batch: int = 0
-    _movers: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
+    _movers: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict[str, list[tuple[int, int, int]]])
     _tables: dict[tuple[str, Any], list[int]] = field(default_factory=dict[tuple[str, Any], list[int]])
 
     def end(self, stages: Iterable[Stage]) -> None:
@@ -84,9 +84,10 @@ class Notes:
 
     def mover(self, column: str, mark: int) -> tuple[int, int] | None:
         """The arrival that moved a mark to where it is, and its batch."""
-        for name, (value, flight, batch) in self._movers.items():
-            if value == mark and name.split("#")[0] == column:
-                return self._first(flight), batch
+        for name, movers in self._movers.items():
+            for value, flight, batch in movers if name.split("#")[0] == column else ():
+                if value == mark:
+                    return self._first(flight), batch
         return None
 
     def change_table(self, plan: ScanPlan, rows: pa.Table, numbers: list[int]) -> pa.Array:
@@ -137,7 +138,12 @@ class Notes:
                 self.events.append(Event(row[ROW], what, self.batch, reason))
 
     def mover_of(self, mark: str, part: int | None, rows: pa.Table, column: str, lag: int) -> None:
-        """Note who may move a mark: the row with the latest time."""
+        """Note who may move a mark: the row with the latest time, of each partition that has marks of its own."""
+        if PARTITION in rows.column_names:
+            for name in pc.unique(rows.column(PARTITION)).to_pylist():
+                some = rows.filter(pc.equal(rows.column(PARTITION), name)).drop_columns([PARTITION])
+                self.mover_of(f"{mark}#@{name}", part, some, column, lag)
+            return
         if part is not None:
             rows = rows.filter(pc.equal(rows.column(PART), part))
         rows = rows.select([column, ROW]).filter(rows.column(column).is_valid())
@@ -145,8 +151,9 @@ class Notes:
             times = as_int64(rows.column(column).combine_chunks())
             place = int(np.argmax(times))
             value = int(times[place]) - lag
-            if mark not in self._movers or value > self._movers[mark][0]:
-                self._movers[mark] = (value, rows.column(ROW)[place].as_py(), self.batch)
+            movers = self._movers.setdefault(mark, [])
+            if not movers or value > movers[-1][0]:
+                movers.append((value, rows.column(ROW)[place].as_py(), self.batch))
 
     def marks(self, stage: Stage, marks: Marks) -> None:
         """Note where the marks of a stage are; those that another stage has told already stay as they are."""
@@ -172,7 +179,7 @@ class Notes:
         found = None if column is None or mark is None else self.mover(column, mark)
         if found is None:
             return None, ""
-        return found[0], f", where {self.flights.raw(found[0])} had moved it in batch {found[1]}"
+        return found[0], f"; {self.flights.raw(found[0])} had moved it there in batch {found[1]}"
 
     def dead(self, stage: Stage, port: int, table: pa.Table) -> None:
         """Note which rows can match nothing."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,9 +30,18 @@ class Batch:
     number: int | None = None
 
 
-def traced(plan: QueryPlan, batches: Sequence[Batch], families: Families, buckets: int = 1) -> Trace:
-    """A query that has taken in all batches, its rows followed."""
-    trace = Trace(plan, families, buckets)
+def traced(
+    plan: QueryPlan,
+    batches: Sequence[Batch],
+    families: Families,
+    buckets: int = 1,
+    keys: Collection[Any] | None = None,
+) -> Trace:
+    """A query that has taken in all batches, its rows followed; with ``keys``, those that have one of them.
+
+    ``buckets``: in how many parts rows of different keys are looked at, where they know nothing of each other.
+    """
+    trace = Trace(plan, families, buckets, keys)
     for place, batch in enumerate(batches):
         if batch.restart or not place:
             trace.restart()
@@ -59,7 +69,7 @@ def told_of(trace: Trace, name: str) -> Told:
     return Told(
         name,
         axis,
-        tuple(_arrival(trace, number, keys, times) for number in range(trace.notes.flights.count)),
+        tuple(_arrival(trace, number, keys, times) for number in sorted(_mentioned(trace))),
         tuple(Mark(m.batch, m.column.split(".")[0], m.column, m.value, m.by) for m in trace.notes.moved),
         tuple(Meeting(*met) for met in trace.notes.met),
         tuple(sorted(fates, key=lambda fate: fate.batch)),
@@ -67,6 +77,14 @@ def told_of(trace: Trace, name: str) -> Told:
         tuple(Shown(batch, values, trace.notes.flights.arrivals(f), sign) for batch, f, sign, values in trace.results),
         misses,
     )
+
+
+def _mentioned(trace: Trace) -> set[int]:
+    """The arrivals of which something is told."""
+    flights = trace.notes.flights
+    found = {arrival for event in trace.notes.events for arrival in flights.arrivals(event.flight)}
+    found |= {event.by for event in trace.notes.events if event.by is not None}
+    return found | {moved.by for moved in trace.notes.moved if moved.by is not None}
 
 
 def _arrival(trace: Trace, number: int, keys: Mapping[int, str | None], times: Mapping[int, int | None]) -> Arrival:

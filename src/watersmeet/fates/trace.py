@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.fates.family import Families, family_of
@@ -31,14 +32,16 @@ class Trace(LocalQuery):
     ``keys``: only rows with these keys are followed through the first join, the others count by their times.
     """
 
-    def __init__(self, plan: QueryPlan, families: Families, buckets: int = 1) -> None:
+    def __init__(
+        self, plan: QueryPlan, families: Families, buckets: int = 1, keys: Collection[Any] | None = None
+    ) -> None:
         super().__init__(plan, "reference")
         self.notes = Notes()
         self.stages = {
             id(one): Stage(one, family_of(one.operator, families), buckets) for one in join_plans(plan.relation)
         }
         self.results: list[tuple[int, int, int, Mapping[str, object]]] = []
-        self.keys: Collection[Any] | None = None
+        self.keys = keys
 
     def arrive(self, batch: int, arrivals: Mapping[str, pa.Table], marks: Marks) -> None:
         """One batch."""
@@ -95,7 +98,8 @@ class Trace(LocalQuery):
         gone = [one for step in steps if isinstance(step, Step) for one in step.gone]
         rows = [row for step in steps for row in rows_given(step)]
         made = self._made(stage, joined_table(rows, stage.operator, named))
-        fed = Fed(completed(plan, made), np.full(made.num_rows, fill_value=True), {}).filtered(plan.after)
+        keep: npt.NDArray[np.bool_] = np.ones(made.num_rows, np.bool_)
+        fed = Fed(completed(plan, made), keep, {}).filtered(plan.after)
         self.notes.out(stage, fed.kept, steps, gone)
         watermarks: Marks = {}
         for step in steps:
@@ -127,8 +131,8 @@ class Trace(LocalQuery):
             return side
         table = prepared(stage.plan.ports[port], side)
         values = zip(*(table.column(name).to_pylist() for name in stage.sides[port].keys), strict=True)
-        keys = [freeze(one) for one in values]
-        stage.keys[port] |= dict.fromkeys(key for key in keys if None not in key)
+        keys = [None if None in one else freeze(one) for one in values]
+        stage.keys[port] |= dict.fromkeys(key for key in keys if key is not None)
         assert self.keys is not None
         keep = side.keep.copy()
         keep[keep] = np.array([key in self.keys for key in keys], np.bool_)

@@ -83,6 +83,10 @@ class Words:
             return expression_in_words(self.computed[name])
         return ".".join(word(part) for part in name.split("."))
 
+    def bare(self, name: str) -> str:
+        """What people call a column of a row that they have before them."""
+        return self.called(name) if name in self.computed else word(name.split(".", 1)[-1])
+
     def moment(self, name: str, value: int) -> str:
         """A time of a column."""
         return moment_in_words(value, self.kinds.get(name))
@@ -111,7 +115,7 @@ class Words:
 
     def condition(self, condition: Condition, row: Row) -> str:
         """A condition of the kernel with the values that it has for a pair of rows."""
-        names = dict.fromkeys(columns_of(condition))
+        names = sorted(columns_of(condition))
         values = ", ".join(f"{self.called(n)} is {value_in_words(row.get(n))}" for n in names)
         return f"{self._text(condition)}{f' ({values})' if values else ''}"
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.layout import as_int64
@@ -26,7 +27,7 @@ from watersmeet.local.cells import CHANGE, signed
 from watersmeet.local.definitions import Definition, definition_of, step_by_definition
 from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.local.store import MemoryStore
-from watersmeet.local.values import is_true, value_of
+from watersmeet.local.values import asked_elsewhere, is_true, value_of
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -101,6 +102,8 @@ class Fed:
 
 
 PART = "#part"
+PARTITION = "#partition"
+"""Which partition of a source a row comes from, where each has marks of its own."""
 ROW = "#row"
 """A number by which rows can be followed; it goes along where a source has it."""
 
@@ -136,7 +139,7 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
 
 def _named(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
     """Some columns of a source by other names, and what its rows are followed by."""
-    along = [rows.column_names.index(name) for name in (ROW,) if name in rows.column_names]
+    along = [rows.column_names.index(name) for name in (ROW, PARTITION) if name in rows.column_names]
     return rows.select([*positions, *along]).rename_columns([*names, *(rows.column_names[place] for place in along)])
 
 
@@ -151,7 +154,9 @@ def _viewed(plan: ViewPlan, fed: Fed) -> Fed:
             fed.rows.column(output.expr.refs[0].column) if plain else value_of(output.expr, fed.kept).take(positions)
         )
         columns[name] = whole
-    along = {name: fed.rows.column(name) for name in (PART, WEIGHT, OP, ROW) if name in fed.rows.column_names}
+    along = {
+        name: fed.rows.column(name) for name in (PART, WEIGHT, OP, ROW, PARTITION) if name in fed.rows.column_names
+    }
     marks = {outer: fed.marks[inner] for inner, outer in plan.marks if inner in fed.marks}
     return replace(fed, rows=pa.table({**columns, **along}), marks=marks).filtered(plan.filters)
 
@@ -160,7 +165,7 @@ def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
     """The rows of several inputs as one, each with the number of the input it comes from."""
     parts: list[pa.Table] = []
     for number, (fed, taken) in enumerate(zip(inputs, plan.taken, strict=True)):
-        along = [name for name in (WEIGHT, ROW) if name in fed.rows.column_names]
+        along = [name for name in (WEIGHT, ROW, PARTITION) if name in fed.rows.column_names]
         part = fed.rows.select([*taken, *along]).rename_columns([*plan.columns, *along])
         parts.append(part.append_column(PART, pa.array([number] * part.num_rows, pa.int64())))
     keep = np.concatenate([fed.keep for fed in inputs])
@@ -278,7 +283,16 @@ def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
 
 
 def marks_of(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
-    """The mark of a column: its latest time less the lag, or what comes from outside if that is later."""
+    """The mark of a column: its latest time less the lag, or what comes from outside if that is later.
+
+    Where partitions have marks of their own, one of each.
+    """
+    if PARTITION in rows.column_names and lag.part is None:
+        found = {lag.mark: outside[lag.source]} if lag.source in outside else {}
+        for name in pc.unique(rows.column(PARTITION)).to_pylist():
+            some = rows.filter(pc.equal(rows.column(PARTITION), name)).drop_columns([PARTITION])
+            found |= {f"{lag.mark}{OF_PARTITION}{name}": mark for mark in marks_of(lag, some, {}).values()}
+        return found
     found = [outside[lag.source]] if lag.source in outside and lag.part is None else []
     if lag.part is not None:
         rows = rows.filter(pc.equal(rows.column(PART), lag.part))
@@ -316,7 +330,7 @@ def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
         return value
     cast_ = _CAST.fullmatch(computed.template)
     if cast_ is None:
-        raise NeedsSparkError(computed.sql())
+        return asked_elsewhere(computed.sql(), rows)
     return value.cast(arrow_type(cast_[1]))
 
 

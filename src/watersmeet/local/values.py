@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -27,14 +28,35 @@ _FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
 _WINDOW = re.compile(r"\s*,\s*'(?P<length>[^']*)'\s*\)(?P<path>(?:\.\w+)*)")
 
 
+Elsewhere = Callable[[str, pa.Table], pa.Array]
+"""What evaluates an expression, as SQL over the columns of a table, that cannot be evaluated here."""
+
+ELSEWHERE: ContextVar[Elsewhere | None] = ContextVar("elsewhere", default=None)
+"""Where to ask for what only Spark can evaluate; None: nowhere, so that it is refused."""
+
+
 def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
     """The value of an expression for every row."""
-    return _evaluated(evaluate, expr, rows)
+    try:
+        return _evaluated(evaluate, expr, rows)
+    except NeedsSparkError:
+        return asked_elsewhere(expr.sql(), rows)
 
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For which rows a condition is true, and not unknown."""
-    return _evaluated(holds, expr, rows)
+    try:
+        return _evaluated(holds, expr, rows)
+    except NeedsSparkError:
+        return pc.fill_null(asked_elsewhere(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
+
+
+def asked_elsewhere(sql: str, rows: pa.Table) -> pa.Array:
+    """The value of an expression that only Spark can evaluate, if somebody does."""
+    elsewhere = ELSEWHERE.get()
+    if elsewhere is None:
+        raise NeedsSparkError(sql)
+    return elsewhere(sql, rows)
 
 
 def _evaluated(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: pa.Table) -> Any:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, GetPydanticSchema, StrictBool, StrictInt
 from pydantic_core import core_schema
 
 from watersmeet.errors import WatersmeetError, catalogue, did_you_mean, refuse
+from watersmeet.fates.model import What
 
 
 def _read_as(kind: Any, made: Any) -> GetPydanticSchema:
@@ -53,6 +54,18 @@ class CaseBatch:
 
 
 @dataclass(frozen=True)
+class CaseWhy:
+    """What must become of a row: ``of`` which source or alias, the ``row``, what it ``is``, and words of the reason."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CLOSED
+
+    of: str
+    row: Annotated[tuple[Any, ...], _read_as(list[Any], tuple)]
+    what: Annotated[What, Field(alias="is")]
+    says: str | None = None
+
+
+@dataclass(frozen=True)
 class Case:
     """A case: a script with batches and an optional ``end``, or one that ``fails`` with a condition.
 
@@ -68,6 +81,7 @@ class Case:
     batches: Annotated[tuple[CaseBatch, ...], _read_as(list[CaseBatch], tuple)] = ()
     ordered: StrictBool = False
     end: RowList | None = None
+    why: Annotated[tuple[CaseWhy, ...], _read_as(list[CaseWhy], tuple)] = ()
     fails: str | None = None
     fails_with: str | None = None
 
@@ -117,6 +131,8 @@ def _contradiction(case: Case, *, runs: bool) -> str | None:
         return "it needs either `batches` or `fails`"
     if case.fails is not None and case.end is not None:
         return "`end` has no meaning beside `fails`"
+    if case.fails is not None and case.why:
+        return "`why` has no meaning beside `fails`"
     if case.fails_with is not None and case.fails is None:
         return "`fails_with` needs `fails` beside it"
     if case.fails is not None and case.fails not in catalogue():

@@ -15,6 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
+from watersmeet.fates import Batch, Told, told
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 from watersmeet.joins.core.rowwise import event_time
@@ -28,6 +29,7 @@ from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome, compare
+from watersmeet.testing.reasons import differing_reasons
 from watersmeet.testing.script import script_of
 
 if TYPE_CHECKING:
@@ -60,11 +62,13 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
+    plan, arrivals = _planned(case, script, queries)
     try:
-        outcomes = _outcomes(case, script, queries, on, spark)
+        outcomes = _outcomes(case, script, plan, arrivals, on, spark)
+        reasons = _reasons(case, plan, script, arrivals)
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
-    return _compared(case, outcomes)
+    return _compared(case, outcomes, reasons)
 
 
 def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None = None) -> tuple[Outcome, ...]:
@@ -73,16 +77,27 @@ def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None 
     Raises `NeedsSparkError` for what cannot be evaluated in the process.
     """
     script = script_of(case)
-    return _outcomes(case, script, analyze(script), on, spark)
+    plan, arrivals = _planned(case, script, analyze(script))
+    return _outcomes(case, script, plan, arrivals, on, spark)
 
 
-def _outcomes(
-    case: Case, script: Script, queries: Sequence[AnalyzedQuery], on: Executor, spark: SparkSession | None
-) -> tuple[Outcome, ...]:
+def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+    """The plan of the one query of a case, and what arrives in each batch."""
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
     plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
-    stretches = _stretches(_all_batches(case), arrivals_of(case, plan, script))
+    return plan, arrivals_of(case, plan, script)
+
+
+def _outcomes(
+    case: Case,
+    script: Script,
+    plan: QueryPlan,
+    arrivals: Sequence[Arrivals],
+    on: Executor,
+    spark: SparkSession | None,
+) -> tuple[Outcome, ...]:
+    stretches = _stretches(_all_batches(case), arrivals)
     stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
     return tuple(_outcome(plan, step) for step in stepped)
 
@@ -90,6 +105,21 @@ def _outcomes(
 def _all_batches(case: Case) -> list[CaseBatch]:
     """The batches of a case, and its end as one more."""
     return [*case.batches, *([CaseBatch(out=case.end)] if case.end is not None else [])]
+
+
+def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> Told:
+    """What became of the rows of a case, by the definitions."""
+    restarts = [*(batch.restart for batch in case.batches), False]
+    came = zip(arrivals, restarts, strict=False)
+    return told(plan, [Batch(tables, marks, restart) for (tables, marks), restart in came], OPERATORS)
+
+
+def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
+    if not case.why:
+        return None
+    return differing_reasons(
+        case, told_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
+    )
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:
@@ -142,12 +172,13 @@ def _stretches(batches: Sequence[CaseBatch], arrivals: Sequence[Arrivals]) -> li
     return stretches
 
 
-def _compared(case: Case, outcomes: Sequence[Outcome]) -> Result:
+def _compared(case: Case, outcomes: Sequence[Outcome], reasons: str | None) -> Result:
     failures: list[str] = []
     for number, (batch, outcome) in enumerate(zip(_all_batches(case), outcomes, strict=True), 1):
         difference = compare(batch, outcome, ordered=case.ordered)
         if difference is not None:
             failures.append(f"{'end' if number > len(case.batches) else f'batch {number}'}, {difference}")
+    failures += [] if reasons is None else [reasons]
     return Result(case, "failed" if failures else "passed", "\n".join(failures))
 
 

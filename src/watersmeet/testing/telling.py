@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
-from watersmeet.fates import Batch, Told
-from watersmeet.fates import told as told_of_batches
+from watersmeet.fates import Told
 from watersmeet.physical import limits_of, plan_query
 from watersmeet.queries import analyze
 from watersmeet.testing.case import Case
-from watersmeet.testing.execute import arrivals_of
+from watersmeet.testing.execute import arrivals_of, told_of_case
 from watersmeet.testing.script import script_of
 
 
@@ -38,7 +37,4 @@ def told(case: Case) -> Told:
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to tell of, not one")
     plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
-    restarts = [*(batch.restart for batch in case.batches), False]
-    arrived = zip(arrivals_of(case, plan, script), restarts, strict=False)
-    batches = [Batch(tables, marks, restart) for (tables, marks), restart in arrived]
-    return told_of_batches(plan, batches, OPERATORS)
+    return told_of_case(case, plan, arrivals_of(case, plan, script))

@@ -52,11 +52,13 @@ class _AsofFates(FamilyFates):
         if times[0] is None or times[1] is None:
             return None
         apart = times[1] - times[0]
-        told = f"{scene.words.called(name)} is {scene.words.distance(name, abs(apart))}"
+        own = scene.words.bare(scene.operator.sides[1 - port].time)
+        told = f"its {own} is {scene.words.distance(name, abs(apart))}"
+        after = apart > 0 if port == LEFT else apart < 0
         if (join.direction == "backward" and apart > 0) or (join.direction == "forward" and apart < 0):
-            return Distance("time", apart, f"{told} too {'late' if apart > 0 else 'early'}.")
+            return Distance("time", apart, f"{told} too {'late' if after else 'early'}.")
         if join.strict and apart == 0:
-            return Distance("time", 0, f"{scene.words.called(name)} is the same, which does not count.")
+            return Distance("time", 0, f"its {own} is the same, which does not count.")
         if join.tolerance is not None and abs(apart) > join.tolerance:
             return Distance("time", apart, f"{told} away, more than {scene.words.distance(name, join.tolerance)}.")
         return None

@@ -24,8 +24,9 @@ class _IntervalFates(FamilyFates):
         mark, end = scene.received[bound.other], _end(bound, gone.row)
         if scene.words.is_end(mark):
             return f"The input of {bound.other.split('.')[0]} has ended: nothing more can meet it.", bound.other
-        passed = f"the watermark of {scene.words.called(bound.other)} is {scene.words.moment(bound.other, mark)}"
-        return f"Nothing more can meet it: {passed}, past {scene.words.moment(bound.other, end)}", bound.other
+        other, ended = scene.words.called(bound.other), scene.words.moment(bound.other, end)
+        now = scene.words.moment(bound.other, mark)
+        return f"It lived until the watermark of {other} had passed {ended}, and that is {now}", bound.other
 
     def alone(self, scene: Scene, port: int, row: Row) -> str:
         return "It came out alone at once, since it can match nothing."
@@ -50,8 +51,7 @@ class _IntervalFates(FamilyFates):
         off = apart - join.upper if apart > join.upper else apart - join.lower if apart < join.lower else 0
         if not off:
             return None
-        how = "late" if off > 0 else "early"
-        told = f"its {scene.words.called((join.left, join.right)[1 - port].time)} is"
+        told = f"its {scene.words.bare((join.left, join.right)[1 - port].time)} is"
         by = off if port == 0 else -off
         how = "too late" if by > 0 else "too early"
         return Distance("time", off, f"{told} {scene.words.distance(name, abs(off))} {how}.")

@@ -1,0 +1,131 @@
+"""A question about rows: of which source, or of the result, and which values they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import Field, Source
+from watersmeet.errors import did_you_mean, refuse
+from watersmeet.fates.near import Near
+from watersmeet.fates.words import value_in_words
+from watersmeet.local.cells import cell
+from watersmeet.schema import arrow_type
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which rows of a source are meant: those with all of these values."""
+
+    source: Source
+    values: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return " and ".join(f"{name} {value_in_words(value)}" for name, value in self.values.items())
+
+    def holds(self, rows: pa.Table) -> pa.Array:
+        """Which rows are meant."""
+        found = pa.array([True] * rows.num_rows, pa.bool_())
+        for name, value in self.values.items():
+            column = rows.column(name)
+            same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+            found = pc.and_(found, pc.fill_null(same, False))
+        return found
+
+    def near(self, tables: Sequence[pa.Table]) -> str | None:
+        """What the values of the question are nearly equal to, among the rows of its source."""
+        known: dict[Any, None] = {}
+        for table in tables:
+            columns = [table.column(name).to_pylist() for name in self.values]
+            known |= dict.fromkeys(tuple(row) for row in zip(*columns, strict=True) if None not in row)
+        return Near(known).to(tuple(self.values.values())) if None not in self.values.values() else None
+
+
+def question_of(sources: Sequence[Source], name: str, given: Sequence[str]) -> Question:
+    """The question that was typed: a source, and ``column=value`` for each value; refused if there is no such thing.
+
+    >>> orders = Source("orders", (Field("id", "BIGINT"), Field("item", "STRING")))
+    >>> question_of([orders], "Orders", ["id=17"]).values
+    {'id': 17}
+    """
+    source = source_named(sources, name)
+    return Question(source, values_of(source.fields, f"in {source.name}", given))
+
+
+def source_named(sources: Sequence[Source], name: str) -> Source:
+    """The source of that name; refused if there is none."""
+    source = next((one for one in sources if one.name.lower() == name.lower()), None)
+    if source is None:
+        raise refuse("UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, [one.name for one in sources]))
+    return source
+
+
+def known_values(source: Source, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a row as a program has them, in the types of their columns."""
+    known = {field.name.lower(): field for field in source.fields}
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        field = known.get(name.lower())
+        if field is None:
+            suggestion = did_you_mean(name, [one.name for one in source.fields])
+            raise refuse("UNKNOWN_COLUMN", column=name, where=f"in {source.name}", suggestion=suggestion)
+        try:
+            found[field.name] = cell(value, arrow_type(field.type))
+        except ValueError:
+            reason, hint = f"it is not a value of `{field.name}`", f"{field.name} is {field.type.upper()}."
+            raise refuse("WRONG_QUESTION", given=f"{name}={value}", reason=reason, hint=hint) from None
+    return found
+
+
+def values_of(fields: Sequence[Field], where: str, given: Sequence[str]) -> dict[str, Any]:
+    """The values that were typed, in the types of their columns."""
+    known = {field.name: field for field in fields}
+    return {name: _value(known[name], text) for name, text in texts_of(list(known), where, given).items()}
+
+
+def texts_of(names: Sequence[str], where: str, given: Sequence[str]) -> dict[str, str]:
+    """What was typed, by column; refused if there is no such column, or no value is named."""
+    known = {name.lower(): name for name in names}
+    found: dict[str, str] = {}
+    for text in given:
+        name, is_given, value = text.partition("=")
+        if not is_given:
+            first = names[0] if names else "column"
+            raise refuse("WRONG_QUESTION", given=text, reason="it names no value", hint=f"write `{first}=...`.")
+        if name.strip().lower() not in known:
+            suggestion = did_you_mean(name.strip(), names)
+            raise refuse("UNKNOWN_COLUMN", column=name.strip(), where=where, suggestion=suggestion)
+        found[known[name.strip().lower()]] = value
+    return found
+
+
+def _value(field: Field, text: str) -> Any:
+    """A text as a value of a column; NULL is none."""
+    kind = arrow_type(field.type)
+    if text.strip().upper() == "NULL":
+        return None
+    try:
+        return cell(_read(text, kind), kind)
+    except (ValueError, InvalidOperation):
+        hint = f"{field.name} is {field.type}: write one of its values, or NULL."
+        reason = f"`{text}` is not a value of `{field.name}`"
+        raise refuse("WRONG_QUESTION", given=f"{field.name}={text}", reason=reason, hint=hint) from None
+
+
+def _read(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_integer(kind):
+        return int(text)
+    if pa.types.is_floating(kind):
+        return float(text)
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_boolean(kind):
+        if text.strip().lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.strip().lower() == "true"
+    return text

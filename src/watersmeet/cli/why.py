@@ -1,0 +1,62 @@
+"""``why``: what became of rows of a source, of all rows, or what a row of a result was made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from watersmeet.answers import asking
+from watersmeet.answers.question import question_of
+from watersmeet.cli.failure import Format
+from watersmeet.cli.run import Cluster, storage_folder
+from watersmeet.cli.script import check_outside, open_script
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was typed: rows of a source, of the result, or all of them; of which query, None: of all."""
+
+    source: str | None = None
+    values: Sequence[str] = ()
+    result: Sequence[str] = ()
+    everything: bool = False
+    query: str | None = None
+
+    def check(self) -> None:
+        """That it is one question."""
+        kinds = [self.source is not None, bool(self.result), self.everything]
+        if sum(kinds) != 1:
+            raise typer.BadParameter("ask about a SOURCE, or with --result, or with --summary")
+        if self.source is not None and not self.values:
+            raise typer.BadParameter(f"which rows of {self.source}? Write column=value, for example")
+
+
+def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> None:
+    """Answer a question about the rows of a project that has run."""
+    asked.check()
+    opened = open_script(path, "absolute")
+    check_outside(opened)
+    storage = storage_folder(opened.project)
+    script = opened.script.resolved()
+    queries = asking.ran(script, opened.queries, storage, f"watersmeet run {path} --once", asked.query)
+    ask: Callable[[asking.Read], Any]
+    if asked.source is not None:
+        question = question_of(script.sources, asked.source, asked.values)
+        queries = asking.readers(queries, question)
+        ask = lambda read: asking.answer(read, question)  # noqa: E731
+    elif asked.everything:
+        ask = asking.summary
+    else:
+        ask = lambda read: asking.made(read, asked.result)  # noqa: E731
+    typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
+    spark = cluster.session(opened.project, storage, script)
+    answers = [ask(asking.read(spark, query)) for query in queries]
+    if format is Format.json:
+        typer.echo(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(answer.text() for answer in answers))

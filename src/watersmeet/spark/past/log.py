@@ -1,0 +1,117 @@
+"""The log of a checkpoint: which files and offsets of its sources a query read in which batch. It needs no Spark.
+
+Spark writes ``offsets/N`` before batch N, with a line per source, and ``commits/N`` after it. A source of files counts
+its own steps; which files each has is in ``sources/K``, some steps together in a ``.compact`` file. Of a topic the
+offsets themselves stand there. Spark forgets old batches, so that the first ones may be missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import unquote
+
+MICROS_PER_MILLI = 1000
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a checkpoint says of its batches.
+
+    - ``batches``: those that succeeded and are still known; ``clocks``: when each began, in microseconds
+    - ``files``: by path, the batch that read a file
+    - ``offsets``: by ``topic-partition``, of each batch the first offset that it did not read; ``begin``: where the
+      first batch began
+    """
+
+    batches: tuple[int, ...]
+    clocks: Mapping[int, int] = field(default_factory=dict[int, int])
+    files: Mapping[str, int] = field(default_factory=dict[str, int])
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
+    begin: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it knows the first batch."""
+        return not self.batches or self.batches[0] == 0
+
+    def batch_of(self, partition: str, offset: int) -> int | None:
+        """The batch that read a record; None: none has yet, or it was before the first that began.
+
+        >>> Log((0, 1), offsets={"t-0": {0: 5, 1: 9}}).batch_of("t-0", 5)
+        1
+        """
+        if offset < self.begin.get(partition, 0):
+            return None
+        ends = self.offsets.get(partition, {})
+        return next((batch for batch in sorted(ends) if offset < ends[batch]), None)
+
+
+def plain_path(path: str) -> str:
+    """A path of Spark's, which are encoded as addresses are, as this machine has it.
+
+    >>> plain_path("file:///data/a%20b.json")
+    '/data/a b.json'
+    """
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return unquote(path)
+
+
+def read_log(checkpoint: Path) -> Log:
+    """The log of a checkpoint; without batches if there is none."""
+    committed = {int(path.name) for path in (checkpoint / "commits").glob("*") if path.name.isdecimal()}
+    known = sorted(
+        int(path.name)
+        for path in (checkpoint / "offsets").glob("*")
+        if path.name.isdecimal() and int(path.name) in committed
+    )
+    clocks: dict[int, int] = {}
+    steps: dict[int, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
+    begin: dict[str, int] = {}
+    for batch in known:
+        lines = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[1:]
+        clocks[batch] = int(json.loads(lines[0]).get("batchTimestampMs", 0)) * MICROS_PER_MILLI
+        for number, line in enumerate(lines[1:]):
+            told = json.loads(line) if line.startswith("{") else None
+            if not isinstance(told, dict):
+                continue
+            if "logOffset" in told:
+                steps.setdefault(number, {})[batch] = int(cast("Any", told)["logOffset"])
+                continue
+            for partition, offset in _partitions(cast("dict[str, Any]", told)):
+                offsets.setdefault(partition, {})[batch] = offset
+            begin |= {name: first for name, first in _first(checkpoint, number) if name not in begin}
+    files = {file: batch for number, of_batch in steps.items() for file, batch in _files(checkpoint, number, of_batch)}
+    return Log(tuple(known), clocks, files, offsets, begin)
+
+
+def _partitions(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    for topic, parts in told.items():
+        if isinstance(parts, dict):
+            for partition, offset in cast("dict[str, int]", parts).items():
+                yield f"{topic}-{partition}", int(offset)
+
+
+def _first(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
+    """Where the first batch began to read a topic."""
+    path = checkpoint / "sources" / str(number) / "0"
+    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    if "{" in text:
+        yield from _partitions(json.loads(text[text.index("{") :]))
+
+
+def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int]]:
+    """The files that a source read, each with its batch; those of steps before all known batches with the first."""
+    for path in sorted((checkpoint / "sources" / str(number)).glob("*")):
+        if not path.name.removesuffix(".compact").isdecimal():
+            continue
+        for line in path.read_text("utf-8").splitlines()[1:]:
+            entry = json.loads(line)
+            batch = next((batch for batch in sorted(steps) if steps[batch] >= int(entry["batchId"])), None)
+            if batch is not None:
+                yield plain_path(entry["path"]), batch

@@ -1,0 +1,235 @@
+"""The rows that a query has read, batch by batch, as Spark reads them: nothing of a running query is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
+
+from watersmeet.catalog import Source
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.fates import Batch
+from watersmeet.fates.flights import WHERE
+from watersmeet.formats import source_format
+from watersmeet.formats.feed import CHANGE
+from watersmeet.joins.core.operator import NOW
+from watersmeet.local.query import PARTITION
+from watersmeet.physical import QueryPlan, scan_plans
+from watersmeet.physical.identity import scan_names
+from watersmeet.plan.expressions import quote
+from watersmeet.plan.nodes import Script
+from watersmeet.schema import arrow_type
+from watersmeet.spark.past.log import Log, plain_path
+from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, counted, place_of
+from watersmeet.spark.sources.reading import is_static, read_source
+
+_BATCH = "#batch"
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A row that could not be read: of which source, in which batch, where, why, and its text."""
+
+    source: str
+    batch: int | None
+    where: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a query has read: its batches, rows that could not be read, and rows that it has not read yet by source.
+
+    ``unknown`` are sentences about what cannot be known any more.
+    """
+
+    batches: tuple[Batch, ...]
+    malformed: tuple[Unreadable, ...] = ()
+    waiting: Mapping[str, pa.Table] = field(default_factory=dict[str, pa.Table])
+    unknown: tuple[str, ...] = ()
+
+
+class _InBatches:
+    """A session that reads as a batch what it would read as a stream."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.read = self.readStream = spark.read
+
+
+def read_past(spark: SparkSession, script: Script, plan: QueryPlan, log: Log, storage: Path) -> Past:
+    """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables."""
+    sources = {one.name: one for scan in scan_plans(plan.relation) for one in (scan.parts or (scan.source,))}
+    tables: dict[str, pa.Table] = {}
+    malformed: list[Unreadable] = []
+    unknown = [] if log.is_whole else [_forgotten(log)]
+    for source in sources.values():
+        rows = _rows(spark, script, source, log, storage)
+        tables[source.name], bad = _apart(source, rows)
+        malformed += bad
+        unknown += _gone(source, log)
+        unknown += _lost(source, tables[source.name], len(bad), log)
+    marks = _marks(plan, log)
+    batches = tuple(
+        Batch(
+            {n: _of(t, batch) for n, t in tables.items()},
+            {NOW: log.clocks[batch], **marks.get(batch, {})},
+            False,
+            batch,
+        )
+        for batch in log.batches
+    )
+    waiting = {
+        name: table.filter(table.column(_BATCH).is_null()).drop_columns([_BATCH]) for name, table in tables.items()
+    }
+    return Past(batches, tuple(malformed), waiting, tuple(unknown))
+
+
+def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage: Path) -> pa.Table:
+    """All rows of a source, each with its batch and where it was read."""
+    frame = _frame(spark, script, source, storage)
+    if source_format(source).has_partitions and PLACE not in frame.columns:
+        raise _not_told(source, "which record is which, since its values are read as they are")
+    names = (*(f.name for f in source.fields), CHANGE, PARTITION, REASON, VALUE)
+    told = [F.col(quote(name)) for name in names if name in frame.columns]
+    place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())
+    parts = {name: place.getField(name) for name in ("file", "topic", "partition", "offset")}
+    of = F.concat(parts["topic"], F.lit("-"), parts["partition"].cast("string"))
+    shown = frame.select(*told, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
+    try:
+        return _placed(
+            source, shown.toArrow(), log, is_static=is_static(source) and not _kept(source, storage).is_dir()
+        )
+    except PySparkException as error:
+        raise _not_told(source, str(error).strip().partition("\n")[0]) from error
+
+
+def _frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
+    if is_static(source) and _kept(source, storage).is_dir():
+        return spark.read.parquet(str(_kept(source, storage)))
+    format_ = source_format(source)
+    if not is_static(source) and "path" not in source.said and not format_.has_partitions:
+        raise _not_told(source, f"what it had: {source.format} cannot be read again")
+    frame = read_source(cast("SparkSession", _InBatches(spark)), script, _whole(source))
+    return counted(source, frame, "drop")
+
+
+def _kept(source: Source, storage: Path) -> Path:
+    """Where `run` keeps the copy of a table that never changes."""
+    return storage / "static" / source.name
+
+
+def _not_told(source: Source, reason: str) -> WatersmeetError:
+    return refuse("NOT_TOLD", query=f"the queries that read {source.name}", reason=reason)
+
+
+def _whole(source: Source) -> Source:
+    """The source as it is read at once: topics from where the query began to where it is."""
+    if not source_format(source).has_partitions:
+        return source
+    options = {
+        name: value
+        for name, value in source.options.items()
+        if name.lower()
+        not in ("startingoffsets", "maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay", "failondataloss")
+    }
+    return replace(source, options={**options, "failOnDataLoss": "false"})
+
+
+def _placed(source: Source, table: pa.Table, log: Log, *, is_static: bool) -> pa.Table:
+    """Rows with their batch, and where they were read in words; a table that Spark looks up is there from the start."""
+    files = [None if path is None or not path else plain_path(path) for path in table.column("#file").to_pylist()]
+    offsets, parts = table.column("#offset").to_pylist(), table.column("#of").to_pylist()
+    batches: list[int | None] = []
+    places: list[str] = []
+    for file, offset, part in zip(files, offsets, parts, strict=True):
+        if part is not None and offset is not None:
+            batches.append(log.batch_of(part, offset))
+            topic, _, number = part.rpartition("-")
+            places.append(f"{topic}, partition {number}, offset {offset}")
+        else:
+            batches.append(log.batches[0] if is_static else log.files.get(file or ""))
+            places.append(file or "")
+    fields = [f for f in source.fields if f.name in table.column_names]
+    columns = {f.name: _typed(table.column(f.name), arrow_type(f.type)) for f in fields}
+    if source.kind == "table":
+        told = table.column(CHANGE) if CHANGE in table.column_names else pa.array(["+"] * table.num_rows, pa.string())
+        columns[CHANGE] = pc.fill_null(told.cast(pa.string()), "+")
+    along = {name: table.column(name) for name in (PARTITION, REASON, VALUE) if name in table.column_names}
+    return pa.table({**columns, **along, WHERE: pa.array(places, pa.string()), _BATCH: pa.array(batches, pa.int64())})
+
+
+def _typed(column: Any, kind: Any) -> Any:
+    return column if column.type == kind else column.cast(kind)
+
+
+def _apart(source: Source, table: pa.Table) -> tuple[pa.Table, list[Unreadable]]:
+    """The rows that could be read, and what is told of the others."""
+    if REASON not in table.column_names:
+        return table, []
+    bad = table.filter(table.column(REASON).is_valid()).select([REASON, VALUE, WHERE, _BATCH]).to_pylist()
+    good = table.filter(table.column(REASON).is_null()).drop_columns([REASON, VALUE])
+    return good, [Unreadable(source.name, row[_BATCH], row[WHERE], row[REASON], _text(row[VALUE])) for row in bad]
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value or "")
+
+
+def _of(table: pa.Table, batch: int) -> pa.Table:
+    return table.filter(pc.equal(table.column(_BATCH), batch)).drop_columns([_BATCH])
+
+
+def _marks(plan: QueryPlan, log: Log) -> dict[int, dict[str, int]]:
+    """Marks from outside, by batch, as the query calls their columns."""
+    called = {name: column for column, name in scan_names(plan).items()}
+    found: dict[int, dict[str, int]] = {}
+    for file, batch in log.files.items():
+        path = Path(file)
+        if path.parent.parent.name == "marks" and path.is_file():
+            for line in path.read_text("utf-8").splitlines():
+                told: dict[str, Any] = json.loads(line)
+                found.setdefault(batch, {})[called.get(str(told["column"]), str(told["column"]))] = int(told["value"])
+    return found
+
+
+def _gone(source: Source, log: Log) -> Iterable[str]:
+    """What was read of a source and is there no longer."""
+    path = source.said.get("path")
+    if path is None or "://" in path:
+        return
+    folder = plain_path(path).rstrip("/")
+    missing = [file for file in log.files if file.startswith(f"{folder}/") and not Path(file).exists()]
+    if missing:
+        files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"
+        of = f"of {source.name} that the query has read {'is' if len(missing) == 1 else 'are'} gone"
+        yield f"{files} {of}, such as {missing[0]}: of such rows and the watermarks they moved nothing can be known."
+
+
+def _lost(source: Source, table: pa.Table, malformed: int, log: Log) -> Iterable[str]:
+    """What topics no longer have of what was read; and that a table that Spark looks up is read as it is now."""
+    if is_static(source):
+        yield f"{source.name} is told of as it is now; the query has seen it as it was."
+    if PARTITION in table.column_names:
+        topics = set(pc.unique(table.column(PARTITION)).to_pylist()) | {
+            one for one in log.offsets if one.rpartition("-")[0] in source_format(source).topics
+        }
+        ends = {one: max(log.offsets[one].values()) for one in topics if one in log.offsets}
+        asked = sum(end - log.begin.get(one, 0) for one, end in ends.items())
+        there = table.num_rows - table.column(_BATCH).null_count + malformed
+        if there < asked:
+            told = "they were compacted or are too old, or never were rows"
+            yield f"{asked - there:,} of {asked:,} records of {source.name} are not there any more: {told}."
+
+
+def _forgotten(log: Log) -> str:
+    told = "their rows are told of as if all had come in that one, and which of them were late cannot be known"
+    return f"Spark has forgotten the batches before {log.batches[0]}: {told}."
