@@ -14,8 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.answers.asking import told_past
+from watersmeet.answers.question import question_of
 from watersmeet.families import OPERATORS
 from watersmeet.fates import Batch, Told, told
+from watersmeet.fates.telling import told_of, traced
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import arrow_table, change_table
@@ -55,6 +58,7 @@ QUERIES = {
     "lookup": "SELECT STREAM l.t, c.v FROM l LEFT JOIN c ON l.k = c.k",
     "lookup inner": "SELECT STREAM l.t, b.v FROM l JOIN b ON l.k = b.k WHERE b.v <> 2",
     "tables": "SELECT TABLE c.k, c.v, b.v FROM c LEFT JOIN b ON c.k = b.k",
+    "tables semi": "SELECT TABLE c.k, c.v FROM c LEFT SEMI JOIN b ON c.k = b.k",
     "group": "SELECT TABLE l.k, count(*) AS n, sum(l.v) AS total FROM l GROUP BY l.k",
     "top": "SELECT TABLE l.k, l.v FROM l ORDER BY v DESC LIMIT 2",
 }
@@ -146,6 +150,27 @@ def check(plan: QueryPlan, batches: list[Batch]) -> Told:
 def test_what_is_told_is_what_the_kernel_does(name: str, drawn: list[dict[str, list[Any]]], ends: bool) -> None:
     plan, script = planned(QUERIES[name])
     check(plan, batches_for(script, drawn, ends=ends))
+
+
+KEYED = ("interval left", "interval full", "interval anti", "as-of", "lookup", "lookup inner")
+
+
+@pytest.mark.parametrize("name", KEYED)
+@settings(max_examples=examples(15), database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drawn=batches_of_rows, key=st.sampled_from(["0", "1", "2", "NULL"]))
+def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, list[Any]]], key: str) -> None:
+    """A question about some rows looks at those that share their keys; all of them are looked at in parts."""
+    plan, script = planned(QUERIES[name])
+    batches = batches_for(script, drawn, ends=False)
+    asked = question_of(script.sources, "l", [f"k={key}"])
+    some, parts = told_past(plan, batches, asked, "q"), told_of(traced(plan, batches, OPERATORS, buckets=5), "q")
+    whole = told(plan, batches, OPERATORS)
+    meant = [one.number for one in whole.arrivals if one.side == "l" and one.values["k"] == asked.values["k"]]
+    for number in meant:
+        assert some.of(number) == parts.of(number) == whole.of(number)
+        assert some.misses.get(number) == parts.misses.get(number) == whole.misses.get(number)
+    assert (whole.marks, Counter(whole.meetings)) == (parts.marks, Counter(parts.meetings))
+    assert some.marks == whole.marks
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

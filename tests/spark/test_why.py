@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import watersmeet as ws
 from watersmeet.answers import asking
 from watersmeet.answers.question import question_of
+from watersmeet.cli.app import app
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.progress import Progress
 from watersmeet.plan.nodes import Script
@@ -191,24 +196,27 @@ def test_what_cannot_be_told_is_refused(shop: Shop) -> None:
         ws.why(JOIN, "orders", {"id": "1"}, orders=orders, deliveries=deliveries)
 
 
-def test_the_story_that_is_told(spark: Any, tmp_path: Path) -> None:
-    """The documents show what the project that `init` writes is told of."""
-    from watersmeet.cli.init import init_project
-    from watersmeet.cli.script import open_script
+def test_the_story_that_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The documents show what the command says of the project that `init` writes."""
+    from watersmeet.cli.run import Cluster
     from watersmeet.spark.run.running import run_script
 
-    init_project(tmp_path / "shop")
-    opened = open_script(tmp_path / "shop", "absolute")
+    monkeypatch.chdir(tmp_path)
+
+    def ours(*_: object) -> object:
+        return spark
+
+    # The session of the tests, in place of one more.
+    monkeypatch.setattr(Cluster, "session", ours)
+    assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
+    opened = open_script(Path("shop"), "absolute")
     storage = tmp_path / "shop" / "storage"
     run_script(opened.script, analyzed=opened.queries, spark=spark, storage=storage, trigger="available_now")
-    [query] = asking.ran(opened.script, opened.queries, storage, "", None)
-    read = asking.read(spark, query)
-    told = {
-        "orders order_id=3": asking.answer(read, question_of(opened.script.sources, "orders", ["order_id=3"])),
-        "--summary": asking.summary(read),
-        "--result order_id=1": asking.made(read, ["order_id=1"]),
-    }
     page = (Path(__file__).parents[2] / "docs" / "why.md").read_text("utf-8")
-    for asked, answer in told.items():
-        text = answer.text().replace(f"{tmp_path}/", "")
-        assert f"$ watersmeet why shop {asked}\n{text}\n```" in page, text
+    shown = re.findall(r"^\$ watersmeet (why shop .*)\n((?:.|\n)*?)^```$", page, re.MULTILINE)
+    assert len(shown) == 3
+    for command, expected in shown:
+        said = CliRunner().invoke(app, command.split())
+        assert said.stdout.replace(f"{tmp_path}/", "") == expected
+        found = json.loads(CliRunner().invoke(app, [*command.split(), "--format", "json"]).stdout)
+        assert [one["query"] for one in found] == ["joined"]

@@ -46,6 +46,7 @@ def has_run(shop: Path) -> Path:
         (["orders", "order_di=1"], "[UNKNOWN_COLUMN] There is no column `order_di` in orders."),
         (["orders", "order_id=one"], "[WRONG_QUESTION] `order_id=one` is no question about rows"),
         (["orders", "order_id"], "[WRONG_QUESTION] `order_id` is no question about rows: it names no value."),
+        (["--result", "order=1"], "[UNKNOWN_COLUMN] There is no column `order` in the result of joined."),
         (["--summary", "--query", "joind"], "[UNKNOWN_QUERY] There is no query into `joind`."),
     ],
 )
@@ -88,6 +89,7 @@ def test_values_are_read_in_the_types_of_their_columns() -> None:
         (("x", "a"), ("x", "A"), "by case"),
         (("a",), ("b",), None),
         ((7,), (8,), None),
+        ((96,), (9600,), None),
         ((datetime(2026, 1, 1, 12),), (datetime(2026, 1, 1, 11, 59),), None),
     ],
 )

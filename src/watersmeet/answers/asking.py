@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from watersmeet.answers.answer import Answer, Made
 from watersmeet.answers.question import Question, texts_of
 from watersmeet.answers.summary import Summary, summary_of
 from watersmeet.catalog import Source
-from watersmeet.errors import did_you_mean, refuse
+from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.fates.telling import Batch, told_of, traced
 from watersmeet.fates.words import row_in_words, value_in_words
@@ -46,6 +47,10 @@ class Ran:
     def sources(self) -> list[Source]:
         """What it reads."""
         return [one for scan in scan_plans(self.plan.relation) for one in (scan.parts or (scan.source,))]
+
+    def wanted(self, given: Sequence[str]) -> dict[str, str]:
+        """What is asked of its result, by column; refused if it has no such column."""
+        return texts_of([output.name for output in self.plan.outputs], f"in the result of {self.name}", given)
 
 
 def ran(script: Script, queries: Sequence[AnalyzedQuery], storage: Path, command: str, name: str | None) -> list[Ran]:
@@ -80,6 +85,18 @@ def readers(queries: Sequence[Ran], question: Question) -> list[Ran]:
     return found
 
 
+def showing(queries: Sequence[Ran], given: Sequence[str]) -> list[Ran]:
+    """The queries whose results have the columns that are named."""
+    found: list[Ran] = []
+    for query in queries:
+        with suppress(WatersmeetError):
+            query.wanted(given)
+            found.append(query)
+    if not found:
+        queries[0].wanted(given)
+    return found
+
+
 @dataclass(frozen=True)
 class Read:
     """A query with all that it has read."""
@@ -87,6 +104,11 @@ class Read:
     query: Ran
     past: Past
     spark: SparkSession
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has read."""
+        return sum(table.num_rows for batch in self.past.batches for table in batch.rows.values())
 
     def told(self, question: Question | None = None) -> Told:
         """What became of its rows; with a question, of those that share keys with what is meant."""
@@ -133,7 +155,7 @@ def made(read: Read, given: Sequence[str]) -> Made:
     """What the rows of a result were made of that have these values."""
     query, past = read.query, read.past
     found = read.told()
-    wanted = texts_of([output.name for output in query.plan.outputs], f"in the result of {query.name}", given)
+    wanted = query.wanted(given)
     places = [
         place
         for place, row in enumerate(found.results)
@@ -177,7 +199,7 @@ def _notes(past: Past, question: Question, rows: Sequence[int]) -> Iterator[str]
     if waiting is not None:
         for row in waiting.filter(question.holds(waiting)).to_pylist():
             values = {f.name: row[f.name] for f in question.source.fields if f.name in row}
-            yield f"{row_in_words(values)} is in {name}, but no batch has read it yet ({row['#where']})."
+            yield f"{row_in_words(values)} is in {name}, but no batch has read it so far ({row['#where']})."
     for bad in past.malformed:
         if bad.source == name and all(_text_of(value) in bad.text for value in question.values.values()):
             batch = "" if bad.batch is None else f" in batch {bad.batch}"

@@ -52,10 +52,15 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
     elif asked.everything:
         ask = asking.summary
     else:
+        queries = asking.showing(queries, asked.result)
         ask = lambda read: asking.made(read, asked.result)  # noqa: E731
     typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
     spark = cluster.session(opened.project, storage, script)
-    answers = [ask(asking.read(spark, query)) for query in queries]
+    answers: list[Any] = []
+    for query in queries:
+        read = asking.read(spark, query)
+        typer.echo(f"Following {read.rows:,} rows of {len(read.past.batches):,} batches of {query.name}.", err=True)
+        answers.append(ask(read))
     if format is Format.json:
         typer.echo(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from watersmeet.fates.model import Axis, What
 from watersmeet.fates.words import Words
@@ -14,8 +14,6 @@ from watersmeet.joins.core.rowwise import Gone, Row, evaluate, event_time, is_de
 from watersmeet.physical import JoinPlan
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr
-
-Apart = Literal["time", "condition"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ class Scene:
 class Distance:
     """Why two rows with equal keys are no pair: how far they are from being one, and that in words."""
 
-    apart: Apart
     by: int
     text: str
 
@@ -102,6 +99,10 @@ class FamilyFates:
     def alone(self, scene: Scene, port: int, row: Row) -> str:
         """Why a row came out alone, if it did not leave."""
         return "It came out alone."
+
+    def alone_is(self, operator: Any) -> What:
+        """What it means for a row that it came out without another."""
+        return "padded"
 
     def nothing(self, scene: Scene, port: int, row: Row) -> str:
         """Why nothing is shown of a row that is not kept."""

@@ -66,7 +66,9 @@ def _difference(one: Any, other: Any) -> tuple[str, ...] | None:
         return (*blanks, *_as_numbers(stripped), *by_type)
     if stripped[0].casefold() == stripped[1].casefold():
         return (*(("case",) if stripped[0] != stripped[1] else ()), *blanks, *by_type)
-    if numbers[0] and numbers[1] and _is_scaled(numbers[0], numbers[1]):
+    # Of whole numbers, which count, one is often a hundred times another by chance.
+    measured = isinstance(one, Decimal | float) or isinstance(other, Decimal | float)
+    if measured and numbers[0] and numbers[1] and _is_scaled(numbers[0], numbers[1]):
         return ("scale", *by_type)
     return None
 

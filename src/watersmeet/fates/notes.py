@@ -37,8 +37,6 @@ class Event:
     reason: str
     until: int | None = None
     by: int | None = None
-    stage: Stage | None = None
-    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Notes:
             for port, flight, row in stage.kept:
                 until = stage.family.until(scene, port, row, flight)
                 reason = stage.family.waits(scene, port, row, flight)
-                self.events.append(Event(flight, "alive", self.batch, reason, until, None, stage, port))
+                self.events.append(Event(flight, "alive", self.batch, reason, until))
         told = {event.flight for event in self.events if event.what in ("alive", "filtered", "null key")}
         for flight in (one for there in self._tables.values() for one in there if one not in told):
             self.events.append(Event(flight, "alive", self.batch, "It is in the table."))
@@ -80,9 +78,9 @@ class Notes:
                 for flight, (row, batch) in rows.items():
                     if flight not in told:
                         reason = stage.family.nothing(stage.scene, port, row)
-                        self.events.append(Event(flight, "unmatched", batch, reason, None, None, stage, port))
+                        self.events.append(Event(flight, "unmatched", batch, reason))
 
-    def mover(self, column: str, mark: int) -> tuple[int, int] | None:
+    def mover(self, column: str, mark: int) -> tuple[int | None, int] | None:
         """The arrival that moved a mark to where it is, and its batch."""
         for name, movers in self._movers.items():
             for value, flight, batch in movers if name.split("#")[0] == column else ():
@@ -120,8 +118,9 @@ class Notes:
         self.events.append(Event(number, "passed", self.batch, told, None, None if old is None else self._first(old)))
         return old if old is not None and by_weight and not is_keyed else number
 
-    def _first(self, flight: int) -> int:
-        return self.flights.arrivals(flight)[0]
+    def _first(self, flight: int) -> int | None:
+        # A group without rows is made of nothing.
+        return next(iter(self.flights.arrivals(flight)), None)
 
     def _name(self, flight: int) -> str:
         arrivals = [self.flights.raw(one) for one in self.flights.arrivals(flight)[:3]]
@@ -172,12 +171,12 @@ class Notes:
             stage.late[flight] = self.batch
             by, told = self._by_mark(column, scene.received.get(column or ""))
             ending = f"{told}." if not reason.endswith(".") else ""
-            self.events.append(Event(flight, "late", self.batch, f"{reason}{ending}", None, by, stage, port))
+            self.events.append(Event(flight, "late", self.batch, f"{reason}{ending}", None, by))
 
     def _by_mark(self, column: str | None, mark: int | None) -> tuple[int | None, str]:
         """Who moved a mark, and that in words."""
         found = None if column is None or mark is None else self.mover(column, mark)
-        if found is None:
+        if found is None or found[0] is None:
             return None, ""
         return found[0], f"; {self.flights.raw(found[0])} had moved it there in batch {found[1]}"
 
@@ -189,7 +188,7 @@ class Notes:
                 continue
             found = stage.family.cannot(scene, port, stage.entered[port][flight][0])
             if found is not None:
-                self.events.append(Event(flight, found[0], self.batch, found[1], None, None, stage, port))
+                self.events.append(Event(flight, found[0], self.batch, found[1]))
 
     def out(self, stage: Stage, rows: pa.Table, steps: list[Any], gone: list[Gone]) -> None:
         """Note who met whom, who came out alone, and who left."""
@@ -210,7 +209,7 @@ class Notes:
             self._gone(stage, one, alone)
         for flight, port in alone.items():
             reason = stage.family.alone(stage.scene, port, stage.entered[port][flight][0])
-            self.events.append(Event(flight, "padded", self.batch, reason, None, None, stage, port))
+            self.events.append(Event(flight, stage.family.alone_is(stage.operator), self.batch, reason))
 
     def _pairs(self, stage: Stage, rows: pa.Table, steps: list[Any]) -> Iterator[tuple[tuple[int | None, ...], int]]:
         """The rows that a result is made of, by port, and whether it comes or goes."""
@@ -230,17 +229,15 @@ class Notes:
         if not others:
             found = stage.family.shown(stage.scene, sign)
             if found is not None:
-                self.events.append(Event(flight, found[0], self.batch, found[1], None, None, stage, port))
+                self.events.append(Event(flight, found[0], self.batch, found[1]))
             elif sign < 0:
-                self.events.append(
-                    Event(flight, "taken back", self.batch, "It no longer stands alone.", None, None, stage, port)
-                )
+                self.events.append(Event(flight, "taken back", self.batch, "It no longer stands alone."))
             return
         name = " and ".join(self._name(other) for other in others)
         row = stage.entered[port][flight][0]
         until = stage.family.until(stage.scene, port, row, flight)
         what, reason = ("matched", f"It met {name}.") if sign > 0 else ("taken back", f"It no longer meets {name}.")
-        self.events.append(Event(flight, cast("What", what), self.batch, reason, until, by, stage, port))
+        self.events.append(Event(flight, cast("What", what), self.batch, reason, until, by))
 
     def _gone(self, stage: Stage, gone: Gone, alone: dict[int, int]) -> None:
         scene, flight = stage.scene, gone.row[row_column(gone.port)]
@@ -248,10 +245,10 @@ class Notes:
         by, told = self._by_mark(column, scene.received.get(column or ""))
         if gone.by is not None:
             by = self._first(gone.by[row_column(gone.port)])
-            told = f" by {self.flights.raw(by)}" if gone.by is not gone.row else ""
+            told = f" by {self._name(gone.by[row_column(gone.port)])}" if gone.by is not gone.row else ""
         what: What = "padded" if alone.pop(flight, None) is not None else _LEFT[gone.why]
         until = stage.family.until(scene, gone.port, gone.row, flight)
         if until is None and scene.numbers and gone.by is not None:
             until = scene.numbers.get(gone.by[row_column(gone.port)], (None, None))[0]
         ending = "" if reason.endswith(".") else f"{told}."
-        self.events.append(Event(flight, what, self.batch, f"{reason}{ending}", until, by, stage, gone.port))
+        self.events.append(Event(flight, what, self.batch, f"{reason}{ending}", until, by))

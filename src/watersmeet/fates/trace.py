@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.fates.family import Families, family_of
@@ -98,8 +97,7 @@ class Trace(LocalQuery):
         gone = [one for step in steps if isinstance(step, Step) for one in step.gone]
         rows = [row for step in steps for row in rows_given(step)]
         made = self._made(stage, joined_table(rows, stage.operator, named))
-        keep: npt.NDArray[np.bool_] = np.ones(made.num_rows, np.bool_)
-        fed = Fed(completed(plan, made), keep, {}).filtered(plan.after)
+        fed = Fed(completed(plan, made), np.array([True] * made.num_rows, np.bool_), {}).filtered(plan.after)
         self.notes.out(stage, fed.kept, steps, gone)
         watermarks: Marks = {}
         for step in steps:
@@ -157,7 +155,7 @@ class Trace(LocalQuery):
                 stage.members.setdefault(name, []).append(flight)
                 told = ", ".join(f"{stage.scene.words.called(key)} {row[key]}" for key in keys)
                 reason = f"It was counted{f' in the group of {told}' if keys else ''}."
-                self.notes.events.append(Event(flight, "counted", self.notes.batch, reason, None, None, stage))
+                self.notes.events.append(Event(flight, "counted", self.notes.batch, reason))
         numbers: list[int] = []
         for row in rows:
             name = freeze(tuple(row[key] for key in keys))

@@ -56,11 +56,11 @@ class _AsofFates(FamilyFates):
         told = f"its {own} is {scene.words.distance(name, abs(apart))}"
         after = apart > 0 if port == LEFT else apart < 0
         if (join.direction == "backward" and apart > 0) or (join.direction == "forward" and apart < 0):
-            return Distance("time", apart, f"{told} too {'late' if after else 'early'}.")
+            return Distance(apart, f"{told} too {'late' if after else 'early'}.")
         if join.strict and apart == 0:
-            return Distance("time", 0, f"its {own} is the same, which does not count.")
+            return Distance(0, f"its {own} is the same, which does not count.")
         if join.tolerance is not None and abs(apart) > join.tolerance:
-            return Distance("time", apart, f"{told} away, more than {scene.words.distance(name, join.tolerance)}.")
+            return Distance(apart, f"{told} away, more than {scene.words.distance(name, join.tolerance)}.")
         return None
 
 

@@ -54,7 +54,7 @@ class _IntervalFates(FamilyFates):
         told = f"its {scene.words.bare((join.left, join.right)[1 - port].time)} is"
         by = off if port == 0 else -off
         how = "too late" if by > 0 else "too early"
-        return Distance("time", off, f"{told} {scene.words.distance(name, abs(off))} {how}.")
+        return Distance(off, f"{told} {scene.words.distance(name, abs(off))} {how}.")
 
 
 def _own(scene: Scene, port: int) -> list[Bound]:

@@ -73,8 +73,11 @@ def read_log(checkpoint: Path) -> Log:
     steps: dict[int, dict[int, int]] = {}
     offsets: dict[str, dict[int, int]] = {}
     begin: dict[str, int] = {}
-    for batch in known:
-        lines = (checkpoint / "offsets" / str(batch)).read_text("utf-8").splitlines()[1:]
+    for batch in list(known):
+        lines = _lines(checkpoint / "offsets" / str(batch))
+        if not lines:
+            known.remove(batch)
+            continue
         clocks[batch] = int(json.loads(lines[0]).get("batchTimestampMs", 0)) * MICROS_PER_MILLI
         for number, line in enumerate(lines[1:]):
             told = json.loads(line) if line.startswith("{") else None
@@ -88,6 +91,14 @@ def read_log(checkpoint: Path) -> Log:
             begin |= {name: first for name, first in _first(checkpoint, number) if name not in begin}
     files = {file: batch for number, of_batch in steps.items() for file, batch in _files(checkpoint, number, of_batch)}
     return Log(tuple(known), clocks, files, offsets, begin)
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a file behind its first, the version; none if a running query has removed it meanwhile."""
+    try:
+        return path.read_text("utf-8").splitlines()[1:]
+    except FileNotFoundError:
+        return []
 
 
 def _partitions(told: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
@@ -110,7 +121,7 @@ def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[
     for path in sorted((checkpoint / "sources" / str(number)).glob("*")):
         if not path.name.removesuffix(".compact").isdecimal():
             continue
-        for line in path.read_text("utf-8").splitlines()[1:]:
+        for line in _lines(path):
             entry = json.loads(line)
             batch = next((batch for batch in sorted(steps) if steps[batch] >= int(entry["batchId"])), None)
             if batch is not None:
