@@ -139,6 +139,14 @@ def test_rows_and_batches_are_added_and_removed(page: Page, serve: Serve) -> Non
     expect(page.locator("#results")).to_contain_text("the end")
 
 
+def test_a_script_without_rows_gets_its_first_ones(page: Page, serve: Serve) -> None:
+    laid(page, serve(Board("", opened(STORIES / "interval.yaml").sql, batches=(BoardBatch(),))))
+    for source in ("orders", "deliveries"):
+        page.get_by_label(f"Add a row of {source} to batch 0").click()
+    expect(page.locator(".lane", has_text="1, a, 2026-03-02 08:00")).to_have_count(2)
+    expect(page.locator(".meeting")).to_have_count(1)
+
+
 def test_it_is_saved_as_a_case_that_passes(page: Page, serve: Serve, tmp_path: Path) -> None:
     laid(page, serve())
     page.locator("#name").fill("what I found")

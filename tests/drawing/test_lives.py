@@ -11,7 +11,7 @@ import pytest
 from watersmeet.drawing import draw_lives
 from watersmeet.drawing.lanes import SHAPES
 from watersmeet.drawing.scale import Scale
-from watersmeet.fates.model import Arrival, Fate, Mark, Meeting, Told, What
+from watersmeet.fates.model import Arrival, Fate, Mark, Meeting, Miss, Told, What
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -80,6 +80,11 @@ def test_what_became_of_a_row_is_told_by_shape_word_and_sentence() -> None:
     said = {number: [text.text for text in lane.iter(f"{SVG}text")][-1] for number, lane in drawn.items()}
     assert said == {0: "matched, expired", 1: "padded", 2: "matched", 3: "alive", 4: "late"}
     assert "The watermark was 80 when it came." in str(drawn[4].findtext(f"{SVG}title"))
+
+
+def test_why_a_row_met_nothing_is_said_with_it() -> None:
+    told = replace(TOLD, misses={1: Miss("no such key", "No delivery has the id 2.")})
+    assert "No delivery has the id 2." in str(lanes(draw_lives(told))[1].findtext(f"{SVG}title"))
 
 
 def test_every_fate_has_a_shape() -> None:

@@ -7,6 +7,7 @@ import ipaddress
 import secrets
 import socket
 import webbrowser
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from watersmeet.board.server import Table
+from watersmeet.cli.failure import Interrupted
 from watersmeet.errors import WatersmeetError, refuse
 
 PORT = 8484
@@ -51,7 +53,12 @@ def _serve(table: Table, listening: socket.socket) -> None:
     from watersmeet.board.server import application
 
     config = uvicorn.Config(application(table), log_level="warning", access_log=False, timeout_graceful_shutdown=2)
-    uvicorn.Server(config).run(sockets=[listening])
+    server = uvicorn.Server(config)
+    # It closes in order and may then pass the interrupt on, or not: that depends on when it came.
+    with suppress(KeyboardInterrupt):
+        server.run(sockets=[listening])
+    if server.should_exit:
+        raise Interrupted
 
 
 def _is_loopback(host: str) -> bool:

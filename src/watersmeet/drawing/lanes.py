@@ -25,7 +25,7 @@ SHAPES: Mapping[What, str] = {
     "deleted": "gate",
     "taken back": "gate",
     "alive": "arrow",
-    "counted": "arrow",
+    "counted": "dot",
     "passed": "dot",
 }
 """The shape that ends a life, by what became of the row last."""
@@ -45,12 +45,16 @@ MOST_LANES = 150
 
 @dataclass(frozen=True)
 class Lane:
-    """A row in the picture. ``start`` and ``end`` on the axis; ``end`` None: for ever, as far as is known."""
+    """A row in the picture. ``start`` and ``end`` on the axis; ``end`` None: for ever, as far as is known.
+
+    ``miss`` says why it met nothing, if it did not.
+    """
 
     arrival: Arrival
     fates: tuple[Fate, ...]
     start: int | None
     end: int | None
+    miss: str = ""
 
     @property
     def whats(self) -> tuple[What, ...]:
@@ -77,7 +81,7 @@ class Lane:
     @property
     def reasons(self) -> tuple[str, ...]:
         """The sentences that say why."""
-        return tuple(dict.fromkeys(fate.reason for fate in self.fates if fate.reason))
+        return tuple(dict.fromkeys(filter(None, (*(fate.reason for fate in self.fates), self.miss))))
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,8 @@ def groups_of(told: Told) -> tuple[Group, ...]:
     by_key: dict[str | None, list[Lane]] = {}
     for arrival in sorted(told.arrivals, key=lambda one: one.number)[:MOST_LANES]:
         fates = told.of(arrival.number)
-        lane = Lane(arrival, fates, arrival.time, _end(arrival, fates, times))
+        miss = told.misses[arrival.number].text if arrival.number in told.misses else ""
+        lane = Lane(arrival, fates, arrival.time, _end(arrival, fates, times), miss)
         by_key.setdefault(arrival.key, []).append(lane)
     return tuple(
         Group(key, tuple(sorted(lanes, key=lambda lane: order[lane.arrival.side]))) for key, lanes in by_key.items()
@@ -122,7 +127,7 @@ def _end(arrival: Arrival, fates: Sequence[Fate], times: Mapping[int, int | None
     until = next((fate.until for fate in reversed(fates) if fate.until is not None), None)
     if until is not None:
         return None if abs(until) >= MOST else max(until, arrival.time)
-    if not fates or fates[-1].what in ("alive", "counted"):
+    if not fates or fates[-1].what == "alive":
         return None
     by = [times.get(fate.by) for fate in fates if fate.by is not None and fate.what in ENDED_BY]
     by = by or [times.get(fate.by) for fate in fates if fate.by is not None and fate.what == "matched"]

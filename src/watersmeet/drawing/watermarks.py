@@ -28,7 +28,8 @@ def watermarks(
             is_now = value == steps[-1].value
             if scale.covers(value):
                 parts.append(line(scale.x(value), y, scale.x(value), bottom, "mark" if is_now else "mark past"))
-            parts += _tip(mark, scale, y)
+            # The end of the input is beyond every axis, and is told in words.
+            parts += _tip(mark, scale, y) if value < MOST else []
         if steps:
             parts.append(text(_mark_words(steps[-1], scale), columns.said, y + 4, "said"))
         parts.append("</g>")

@@ -29,7 +29,7 @@ _SHAPES: Mapping[str, str] = {
     "gate": "it made room: evicted, dropped, replaced or deleted",
     "arrow": "alive: it may still meet others",
     "dash": "it can meet nothing: filtered, a NULL where a value is needed, or unfit",
-    "dot": "it went through",
+    "dot": "it went through, or into its group",
 }
 
 

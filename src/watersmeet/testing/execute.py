@@ -62,9 +62,10 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
         queries = analyze(script)
     except WatersmeetError as error:
         return Result(case, "failed", str(error))
+    plan, arrivals = _planned(case, script, queries)
     try:
-        outcomes = _outcomes(case, script, queries, on, spark)
-        reasons = _reasons(case, script, queries)
+        outcomes = _outcomes(case, script, plan, arrivals, on, spark)
+        reasons = _reasons(case, plan, script, arrivals)
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
     return _compared(case, outcomes, reasons)
@@ -76,22 +77,29 @@ def outcomes_of(case: Case, on: Executor = "kernel", spark: SparkSession | None 
     Raises `NeedsSparkError` for what cannot be evaluated in the process.
     """
     script = script_of(case)
-    return _outcomes(case, script, analyze(script), on, spark)
+    plan, arrivals = _planned(case, script, analyze(script))
+    return _outcomes(case, script, plan, arrivals, on, spark)
+
+
+def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tuple[QueryPlan, list[Arrivals]]:
+    """The plan of the one query of a case, and what arrives in each batch."""
+    if len(queries) != 1:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
+    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
+    return plan, arrivals_of(case, plan, script)
 
 
 def _outcomes(
-    case: Case, script: Script, queries: Sequence[AnalyzedQuery], on: Executor, spark: SparkSession | None
+    case: Case,
+    script: Script,
+    plan: QueryPlan,
+    arrivals: Sequence[Arrivals],
+    on: Executor,
+    spark: SparkSession | None,
 ) -> tuple[Outcome, ...]:
-    plan = _planned(case, script, queries)
-    stretches = _stretches(_all_batches(case), arrivals_of(case, plan, script))
+    stretches = _stretches(_all_batches(case), arrivals)
     stepped = _on_spark(script, stretches, spark) if on == "spark" else _in_process(plan, stretches, on)
     return tuple(_outcome(plan, step) for step in stepped)
-
-
-def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> QueryPlan:
-    if len(queries) != 1:
-        raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
-    return plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
 
 
 def _all_batches(case: Case) -> list[CaseBatch]:
@@ -106,12 +114,12 @@ def told_of_case(case: Case, plan: QueryPlan, arrivals: Sequence[Arrivals]) -> T
     return told(plan, [Batch(tables, marks, restart) for (tables, marks), restart in came], OPERATORS)
 
 
-def _reasons(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> str | None:
+def _reasons(case: Case, plan: QueryPlan, script: Script, arrivals: Sequence[Arrivals]) -> str | None:
     if not case.why:
         return None
-    plan = _planned(case, script, queries)
-    found = told_of_case(case, plan, arrivals_of(case, plan, script))
-    return differing_reasons(case, found, {source.name: source for source in script.sources})
+    return differing_reasons(
+        case, told_of_case(case, plan, arrivals), {source.name: source for source in script.sources}
+    )
 
 
 def arrivals_of(case: Case, plan: QueryPlan, script: Script) -> list[Arrivals]:

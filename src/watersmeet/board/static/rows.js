@@ -2,6 +2,10 @@
 
 import { button, make } from "./dom.js";
 
+const FIRST = [[/^(TINY|SMALL|BIG)?INT(EGER)?$|^(LONG|SHORT|BYTE)$/i, "1"], [/^(STRING|CHAR|VARCHAR)/i, "a"], [/^TIMESTAMP/i, "2026-03-02 08:00"], [/^DATE/i, "2026-03-02"], [/^(DEC|NUM|DOUBLE|FLOAT|REAL)/i, "1.0"], [/^BOOL/i, "true"]];
+
+// What a cell begins with, where no other row shows what its values look like.
+const sample = (type) => /[<(]/.test(type.replace(/\(\d+(, *\d+)?\)/, "")) ? "" : FIRST.find(([kind]) => kind.test(type))?.[1] ?? "";
 const placeOf = (place) => `${place.batch}/${place.row}/${place.source}`;
 
 export class Rows {
@@ -127,7 +131,7 @@ export class Rows {
       const rows = board.batches[number].rows[source.name] ??= [];
       // A row like the one before it is the quickest to change.
       const like = rows.at(-1) ?? board.batches.map((batch) => batch.rows[source.name]?.at(-1)).findLast((row) => row);
-      rows.push(like ? [...like] : [...(source.kind === "table" ? ["+"] : []), ...source.columns.map(() => "")]);
+      rows.push(like ? [...like] : [...(source.kind === "table" ? ["+"] : []), ...source.columns.map((column) => sample(column.type))]);
     });
     this.container.querySelector(`[data-cell="${CSS.escape(placeOf({ batch: number, source: source.name, row: this.board.batches[number].rows[source.name].length - 1 }))}/0"]`)?.focus();
   }
@@ -196,5 +200,9 @@ export class Rows {
 
   choose(place) {
     for (const [at, { line }] of this.lines) line.classList.toggle("chosen", at === placeOf(place));
+    const line = this.lines.get(placeOf(place))?.line;
+    if (!line) return;
+    const from = line.getBoundingClientRect().top - this.container.getBoundingClientRect().top;
+    if (from < 0 || from > this.container.clientHeight - 30) this.container.scrollTop += from - this.container.clientHeight / 2;
   }
 }
