@@ -48,3 +48,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     keep_checkpoints_here(found)
     yield found
     found.stop()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """The browser of the system; Playwright lets a process have one at a time."""
+    from tests.page.chromium import started
+
+    with started() as found:
+        yield found

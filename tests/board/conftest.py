@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from watersmeet.board.model import Board
 from watersmeet.board.server import Table, application
 from watersmeet.board.shelf import Entry, opened, shelf_of
 
-CHROMIUM = Path("/usr/bin/chromium")
-QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
 
 Serve = Callable[..., str]
@@ -55,19 +53,6 @@ def serve() -> Generator[Serve]:
     yield serving
     for context in running:
         context.__exit__(None, None, None)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@pytest.fixture(scope="package")
-def browser() -> Generator[Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip(f"not run: there is no browser at {CHROMIUM}")
-    with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
-        except Error as error:
-            pytest.skip(f"not run: {CHROMIUM} does not start: {error.message.splitlines()[0]}")
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ import math
 import os
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.page.chromium import Tab, shows, started
+from tests.page.chromium import Tab, shows
 from tests.page.histories import JOIN, batch, project, write
 from tests.page.histories import started as start_of
 
@@ -31,12 +30,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
 
 
 @pytest.fixture

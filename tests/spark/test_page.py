@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.page.chromium import Tab, shows, started
+from tests.page.chromium import Tab, shows
 
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.observe.history import history_file, read_history
@@ -98,13 +98,15 @@ class Running:
         self.thread.join(60)
 
 
-def test_the_page_shows_what_the_query_reports_as_it_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_page_shows_what_the_query_reports_as_it_does(
+    spark: SparkSession, browser: Browser, tmp_path: Path
+) -> None:
     (tmp_path / "shop.sql").write_text(SCRIPT)
     arrive(tmp_path, "orders", (1, 0), (2, 10), (3, 20))
     arrive(tmp_path, "deliveries", (1, 12), (2, 40), (9, 30))
     opened = open_script(tmp_path / "shop.sql", "absolute")
     queries = describe(opened.script, opened.queries, tmp_path / "storage")
-    with started() as browser, Running(opened, spark, tmp_path / "storage") as running:
+    with Running(opened, spark, tmp_path / "storage") as running:
         watch = Watch("shop", queries, running.metrics.text, running.rows)
         with served(watch, 0, "127.0.0.1") as address:
             tab = Tab(browser)
