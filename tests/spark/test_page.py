@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,6 +23,9 @@ from watersmeet.page.described import describe
 from watersmeet.page.rows import Rows
 from watersmeet.page.server import served
 from watersmeet.page.watch import Watch
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.spark
 
