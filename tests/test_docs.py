@@ -69,6 +69,49 @@ def test_sql_may_run(page: Path) -> None:
     assert analyze(read_script("\n".join(blocks(page, "sql")), name(page)))
 
 
+TEACHING = [
+    *(page for page in sorted((ROOT / "docs" / "coming-from").glob("*.md")) if page.name != "README.md"),
+    ROOT / "docs" / "concepts.md",
+    ROOT / "docs" / "troubleshooting.md",
+]
+"""Pages whose SQL a reader will paste."""
+
+
+@pytest.mark.parametrize("page", TEACHING, ids=name)
+def test_sql_to_paste_passes_check(page: Path, tmp_path: Path) -> None:
+    """With all that the command refuses beside the analysis: functions, formats and options that are not known."""
+    script = tmp_path / f"{page.stem}.sql"
+    script.write_text("\n".join(blocks(page, "sql")))
+    checked = CliRunner().invoke(app, ["check", str(script)])
+    assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.parametrize("page", [page for page in TEACHING if page.parent.name == "coming-from"], ids=name)
+def test_what_is_written_elsewhere_has_its_pair(page: Path) -> None:
+    """Behind what others write, possibly in two languages, stands what is written here."""
+    kinds = [info for info, _ in FENCE.findall(page.read_text("utf-8"))]
+    elsewhere = [i for i, info in enumerate(kinds) if info.endswith(" elsewhere")]
+    following = [next(info for info in kinds[i:] if not info.endswith(" elsewhere")) for i in elsewhere]
+    assert len(elsewhere) >= 2
+    assert set(following) <= {"sql", "python"}
+    assert "yaml" in kinds, "a case shows what differs, or what does not"
+    assert f"]({page.name})" in (page.parent / "README.md").read_text("utf-8")
+
+
+def test_troubleshooting_names_commands_and_options_that_exist() -> None:
+
+    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+    named = re.findall(r"watersmeet ((?:state )?[a-z]+)([^`\n]*)", page)
+    assert len(named) > 20
+    for command, rest in named:
+        if command in coming:
+            continue
+        options = set(re.findall(r"--[a-z-]+", re.split(r" {2,}", rest)[0])) - coming
+        helped = CliRunner().invoke(app, [*command.split(), "--help"])
+        assert helped.exit_code == 0, command
+        assert options <= set(re.findall(r"--[a-z-]+", helped.output)), f"{command}: {options}"
+
+
 @pytest.mark.parametrize("page", pages_with("sql refused"), ids=name)
 def test_refused_sql_is_refused(page: Path) -> None:
     for text in blocks(page, "sql refused"):
