@@ -147,7 +147,8 @@ def run_project(
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        with interruptible(), using(storage, "shared"), endpoint.serving(metrics), board:
+        used = using(storage, "shared") if cluster.remote is None else nullcontext()
+        with interruptible(), used, endpoint.serving(metrics), board:
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
