@@ -400,12 +400,11 @@ def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None)
     ``checkpoint`` is where the query keeps how far it is, or a copy of that; the query may run meanwhile, if it is a
     copy.
     """
-    from pyspark.sql import SparkSession as Session
-
+    from watersmeet.spark.session import session
     from watersmeet.spark.state.look import state as looked_into
 
-    session = spark or Session.getActiveSession() or Session.builder.getOrCreate()
-    return looked_into(os.fspath(checkpoint), session)
+    check_session("spark", spark)
+    return looked_into(os.fspath(checkpoint), spark or session())
 
 
 def why(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.cli.test_commands import watersmeet
 from tests.spark.frames import add_file, run_all, streamed
 
 import watersmeet as ws
@@ -71,6 +72,11 @@ def test_bounds_and_columns_change_while_the_state_goes_on(spark: SparkSession, 
         in shorter.message
     )
     assert "--accept" in longer.hint
+    text = TEXT.format(folder=tmp_path, **changes)
+    (tmp_path / "changed.sql").write_text(text[: text.index("INSERT INTO shorter")])
+    told = watersmeet("check", tmp_path / "changed.sql", "--against", tmp_path / "storage", "--format", "json")
+    (edit,) = json.loads(told.stdout)["edits"]
+    assert (edit["class"], edit["follows"][0]["consequence"] in longer.message) == ("continued", True)
     put(tmp_path, "l", 2, [(5, 50, 21)])
     put(tmp_path, "r", 2, [(1, 6, 21), (3, 7, 40), (4, 8, 21), (5, 9, 60)])
     run(spark, tmp_path, "accept", news, **changes)

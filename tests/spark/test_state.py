@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.checkpoints.kept import HERE, QUERIES, add_rows, extract, run, written
+from tests.cli.test_commands import watersmeet
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
@@ -34,6 +35,9 @@ def test_a_copy_of_a_running_querys_checkpoint_is_read(spark: SparkSession, chec
     # A batch that was planned and not committed, and a commit that was torn.
     (copy / "offsets" / "1").write_text((copy / "offsets" / "0").read_text())
     (copy / "commits" / "1").write_text("v1\n{")
+    # The checkpoint that it was copied from is gone.
+    (operator,) = copy.glob("state/0/_metadata/v2/0")
+    operator.write_text(operator.read_text().replace(str(checkpoints), "/gone"))
     state = ws.state(copy, spark)
     assert (state.batch, state.shards) == (0, 2)
     rows = {(row.side, row.shard): row for row in state.summary.collect()}
@@ -45,7 +49,19 @@ def test_a_copy_of_a_running_querys_checkpoint_is_read(spark: SparkSession, chec
         (5, "cid", False, at(100)),
     ]  # fmt: skip
     assert {r._until_of for r in found} == {"d.t"}
-    assert state.problems.count() == 0
+    # The same through the command.
+    (told,) = json.loads(watersmeet("state", "show", copy, "--format", "json").stdout)
+    kept = {one["kept"]: sum(shard["rows"] for shard in one["shards"]) for one in told["operators"][0]["kept"]}
+    assert (told["batch"], kept["left"]) == (0, 5)
+    shown = watersmeet(
+        "state", "read", copy, "--side", "o", "--where", "id = 2", "--as", "json", "--into", tmp_path / "o"
+    )
+    assert (shown.exit_code, shown.stdout) == (0, f"{tmp_path}/o: the rows after batch 0.\n")
+    (row,) = [json.loads(line) for file in (tmp_path / "o").glob("*.json") for line in file.read_text().splitlines()]
+    assert (row["id"], row["_matched"], row["amount"]) == (2, False, 20.5)
+    assert "--where" in watersmeet("state", "read", copy, "--side", "o", "--where", "nothing = 2").stderr
+    checked = watersmeet("state", "check", copy)
+    assert (checked.exit_code, checked.stdout.endswith("all is well.\n")) == (0, True)
 
 
 def test_every_operator_of_a_chain_and_windows(spark: SparkSession, checkpoints: Path) -> None:

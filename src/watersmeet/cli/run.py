@@ -153,11 +153,12 @@ def run_project(
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
+        used = using(storage, "shared") if cluster.remote is None else nullcontext()
         with (
             interruptible(),
             endpoint.serving(metrics),
             page.serving(opened, metrics.text) as shown,
-            using(storage, "shared"),
+            used,
             _logging(logging, storage),
             board,
         ):

@@ -11,9 +11,10 @@ from watersmeet.errors import refuse
 from watersmeet.families import changing
 from watersmeet.joins.core.identity import Identity
 from watersmeet.physical.change import Follows, Marks
+from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.run.owner import Owner
-from watersmeet.spark.state.checkpoint import Checkpoint
+from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
 from watersmeet.spark.state.look import State
 
 Accepting = Literal["refuse", "accept"]
@@ -29,8 +30,10 @@ def continued(
     """
     if not was.check(now, checkpoint, anew, changing()):
         return was, ()
-    state = State(Checkpoint.open(spark, checkpoint))
-    follows = was.check(now, checkpoint, anew, changing(), _marks(state))
+    # A query that has never finished a batch has nothing in its state.
+    has_batch = last_committed(folder_of(spark, checkpoint)) is not None
+    state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
+    follows = was.check(now, checkpoint, anew, changing(), None if state is None else _marks(state))
     if accepting == "refuse" or not tell_workers(spark, {}):
         told = "; ".join(dict.fromkeys(one.consequence for one in follows))
         changed = "; ".join(dict.fromkeys(one.change for one in follows))
@@ -38,7 +41,7 @@ def continued(
         raise refuse(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=told, difference=changed, hint=hint
         )
-    left = _fingerprints(state)
+    left = {} if state is None else _fingerprints(state)
     return replace(was, queries=now.queries, accepted={**left, **was.accepted}), follows
 
 

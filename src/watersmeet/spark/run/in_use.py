@@ -27,8 +27,8 @@ def using(storage: Path, use: Use) -> Generator[None]:
     except ImportError:  # a system without such locks
         yield
         return
-    storage.mkdir(parents=True, exist_ok=True)
     try:
+        storage.mkdir(parents=True, exist_ok=True)
         file = os.open(storage / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError:
         # A folder that cannot be written to is read at most.

@@ -37,10 +37,10 @@ class Owner:
         """Into how many shards the state is split."""
         return int(self.queries[0].identity["shards"])
 
-    def has_more_clocks(self, was: Owner) -> bool:
-        """Whether more of its stages follow the clock than those of another."""
-        clocks = [sum(sum(told.identity["clocks"]) for told in owner.queries) for owner in (was, self)]
-        return clocks[0] < clocks[1]
+    @property
+    def clocks(self) -> int:
+        """How many of its stages follow the clock."""
+        return sum(sum(told.identity["clocks"]) for told in self.queries)
 
     def to_text(self, spark_version: str) -> str:
         """What is kept."""

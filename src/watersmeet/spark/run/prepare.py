@@ -184,7 +184,7 @@ def _prepared(
     if recorded is not None:
         now = Owner((built.told,))
         owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW)
-        if keeps_malformed and owner.has_more_clocks(recorded):
+        if keeps_malformed and owner.clocks > recorded.clocks:
             recorded.check(now, str(checkpoint), anew)
         owner = None if owner is recorded else owner
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)

@@ -77,15 +77,15 @@ def _before_start(
 ) -> Started:
     now = Owner(tuple(_built[token] for token in tokens if token in _built))
     accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
-    was = read_owner(spark, checkpoint)
+    was = read_owner(spark, checkpoint) if now.queries else None
     if was is not None:
         folder = folder_of(spark, checkpoint)
         taken, _ = continued(spark, checkpoint, was, now, accepting, ANEW, HOW)
-        if taken.has_more_clocks(was):
+        if taken.clocks > was.clocks:
             check_room(folder, checkpoint, sources, ANEW)
         if taken is not was:
             folder.write(OWNER, taken.to_text(spark.version))
-        if taken.accepted:
+        if taken.clocks:
             add_clock(folder, sources)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)

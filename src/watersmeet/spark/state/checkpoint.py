@@ -21,6 +21,7 @@ from watersmeet.spark.private.told import operator_name, unlogged
 from watersmeet.spark.refusals import first_line
 from watersmeet.spark.run.damage import DONE, PLANNED, damaged, is_whole, numbers_in
 from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.state.copies import readable
 
 ANEW = "copy the checkpoint once more: what was copied while its query ran may be torn."
 OURS = "transformWithState"
@@ -86,6 +87,11 @@ class Checkpoint:
         return Checkpoint(spark, path, owner, batch, folder)
 
     @cached_property
+    def place(self) -> str:
+        """Where Spark can read it."""
+        return readable(self.path, self.folder)
+
+    @cached_property
     def operators(self) -> tuple[Operator, ...]:
         """The operators of ours, in the order in which rows go through them."""
         # Spark has a reader of this, too, which fails where the newest commit is torn.
@@ -104,7 +110,7 @@ class Checkpoint:
         """What is stored of an operator: a row per shard and name."""
         options = {"stateVarName": "state", "operatorId": str(operator.spark_number), "batchId": str(self.batch)}
         with self.reading():
-            frame = self.spark.read.format("statestore").options(**options).load(self.path)
+            frame = self.spark.read.format("statestore").options(**options).load(self.place)
         return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
 
     def reading(self) -> _Reading:
@@ -149,12 +155,14 @@ def last_committed(folder: Folder) -> int | None:
 
 
 def _from_the_result(told: Told) -> list[int]:
-    """The places of stages among those of a query, the last first, each before what it reads."""
+    """The places of stages among those of a query, from the result on, each before what it reads."""
     stages = told.identity["stages"]
+    reads = [[read for port in stage["ports"] for read in port["reads"]] for stage in stages]
+    below = [[int(read.removeprefix("stage ")) for read in own if read.startswith("stage ")] for own in reads]
 
-    def below(place: int) -> list[int]:
-        reads = [read for port in stages[place]["ports"] for read in port["reads"]]
-        inner = [int(read.removeprefix("stage ")) for read in reads if read.startswith("stage ")]
-        return [place, *(one for place in inner for one in below(place))]
+    def from_here(place: int) -> list[int]:
+        return [place, *(one for inner in below[place] for one in from_here(inner))]
 
-    return below(len(stages) - 1)
+    # A union may stand above several.
+    inside = {place for own in below for place in own}
+    return [one for place in range(len(stages)) if place not in inside for one in from_here(place)]

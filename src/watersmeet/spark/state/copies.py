@@ -1,0 +1,53 @@
+"""Copies of checkpoints in another place than the one they were made for, so that Spark can read them all the same.
+
+Spark keeps the absolute path of the schema of a state, and looks for it there. Where it is gone, a copy is read through
+a folder of links to its files in which that path is the one of now; the copy itself stays as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from watersmeet.spark.private.files import Folder, LocalFolder
+
+_SCHEMA = re.compile(r'"file:(/[^"]*?)(/state/\d+/_stateSchema/[^"]*)"')
+_LOG = "_metadata"
+
+
+def readable(path: str, folder: Folder) -> str:
+    """Where Spark finds a checkpoint with its schemas: the same place, unless it is a copy without its original."""
+    if not isinstance(folder, LocalFolder) or not _is_misplaced(folder.path):
+        return path
+    made = Path(tempfile.mkdtemp(prefix="watersmeet-copy-"))
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    _link(folder.path.absolute(), made)
+    return str(made)
+
+
+def _is_misplaced(checkpoint: Path) -> bool:
+    """Whether a schema of a state is not where Spark would look for it."""
+    texts = [file.read_text("utf-8", "replace") for file in checkpoint.glob(f"state/*/{_LOG}/v2/*") if file.is_file()]
+    return any(not Path(place + name).exists() for text in texts for place, name in _SCHEMA.findall(text))
+
+
+def _link(checkpoint: Path, made: Path) -> None:
+    """Fill a folder with links to a checkpoint; what operators wrote down of themselves is written anew."""
+    for entry in checkpoint.iterdir():
+        if entry.name != "state":
+            (made / entry.name).symlink_to(entry)
+    for operator in (checkpoint / "state").iterdir():
+        own = made / "state" / operator.name
+        own.mkdir(parents=True)
+        for entry in operator.iterdir():
+            if entry.name != _LOG:
+                (own / entry.name).symlink_to(entry)
+    for file in checkpoint.glob(f"state/*/{_LOG}/*/*"):
+        if file.is_file() and not file.name.startswith(".") and file.suffix != ".crc":
+            target = made / file.relative_to(checkpoint)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            text = file.read_text("utf-8", "replace")
+            target.write_text(_SCHEMA.sub(lambda found: f'"file:{made}{found[2]}"', text), "utf-8")
