@@ -73,12 +73,13 @@ class Notes:
         for flight in (one for there in self._tables.values() for one in there if one not in told):
             self.events.append(Event(flight, "alive", self.batch, "It is in the table."))
         told = {event.flight for event in self.events}
+        alive = {one for event in self.events if event.what == "alive" for one in self.flights.arrivals(event.flight)}
         for stage in stages:
             for port, rows in enumerate(stage.entered):
                 for flight, (row, batch) in rows.items():
-                    if flight not in told:
-                        reason = stage.family.nothing(stage.scene, port, row)
-                        self.events.append(Event(flight, "unmatched", batch, reason))
+                    if flight not in told and not alive.issuperset(self.flights.arrivals(flight)):
+                        what, reason = stage.family.nothing(stage.scene, port, row)
+                        self.events.append(Event(flight, what, batch, reason))
 
     def mover(self, column: str, mark: int) -> tuple[int | None, int] | None:
         """The arrival that moved a mark to where it is, and its batch."""
