@@ -65,6 +65,7 @@ check-tests:
 
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
 	$(BIN)/python -m bench
+	$(BIN)/python -m bench.latency
 
 cases: install ## all cases on Spark, of which `make test` runs some
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py

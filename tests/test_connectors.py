@@ -13,6 +13,7 @@ from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import CONNECTORS, connector_of, connectors_of, formats_in
 from watersmeet.queries import read_script
+from watersmeet.spark.session import connectors
 from watersmeet.spark.session.connectors import FOLDER, with_connectors
 from watersmeet.spark.session.jars import fetched
 
@@ -76,6 +77,23 @@ def test_a_folder_of_jars_stands_for_all_that_would_be_fetched(tmp_path: Path) -
     found = with_connectors(["kafka"], {"spark.jars": "/own.jar"}, environ)
     assert found == {"spark.jars": f"/own.jar,{tmp_path}/a.jar,{tmp_path}/b.jar"}
     assert with_connectors(["json"], {}, NOTHING) == {}
+
+
+def test_a_connector_may_need_settings_beside_those_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connectors, "spark_version", lambda: "4.1.4")
+    (tmp_path / "delta.jar").touch()
+    environ = {**NOTHING, FOLDER: str(tmp_path)}
+    found = with_connectors(["delta"], {}, environ)
+    assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert found["spark.sql.catalog.spark_catalog"].endswith("DeltaCatalog")
+    own = {"spark.sql.extensions": "of.mine", "spark.sql.catalog.spark_catalog": "my.Catalog"}
+    found = with_connectors(["iceberg", "delta"], own, environ)
+    assert found["spark.sql.catalog.spark_catalog"] == "my.Catalog"
+    assert [name.rpartition(".")[2] for name in found["spark.sql.extensions"].split(",")] == [
+        "mine", "IcebergSparkSessionExtensions", "DeltaSparkSessionExtension",
+    ]  # fmt: skip
 
 
 @pytest.fixture

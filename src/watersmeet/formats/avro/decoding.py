@@ -101,8 +101,8 @@ class Decoding:
                 asked[found.name] = (column.name, column.type, None if known is None else known.type)
             elif known is not None and self.reader is not None:
                 defaults[column.name] = default_of(self.reader, known, column.type)
-        plans = [(one.name, self._inside(one.name, one.type, *asked.get(one.name, ("", None, None))[1:]))
-                 for one in record.fields]  # fmt: skip
+        nobody = ("", None, None)
+        plans = [(f.name, self._inside(f.name, f.type, *asked.get(f.name, nobody)[1:])) for f in record.fields]
 
         def read(reader: Reader, rows: Rows) -> Any:
             values = {name: plan(reader, rows) for name, plan in plans}

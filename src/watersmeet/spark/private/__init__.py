@@ -29,10 +29,16 @@ def check_version() -> None:
 
 
 def protobuf_version() -> str:
-    """The version of protobuf, of which 4.0 takes up to 6: what was generated for 5 refuses to be loaded by 7."""
-    from importlib.metadata import version
+    """The version of protobuf, of which 4.0 takes up to 6: what was generated for 5 refuses to be loaded by 7.
 
-    return version("protobuf")
+    0 if there is none, which Spark says itself when it needs it.
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("protobuf")
+    except PackageNotFoundError:
+        return "0"
 
 
 def unknown(what: str, consequence: str) -> WatersmeetError:

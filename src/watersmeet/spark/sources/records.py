@@ -46,7 +46,8 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     beside = _told_beside(source, frame)
     inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
     format_ = source.said[VALUE_FORMAT].lower()
-    frame = with_opened(source, frame, inside) if format_ == AVRO else frame
+    # Nothing of a value is asked for where only what is told of a record is.
+    frame = with_opened(source, frame, inside) if format_ == AVRO and inside else frame
     value = _opened(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
     key = F.col("key") if has_key else F.lit(None).cast("binary")
@@ -83,6 +84,8 @@ def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
 def _opened(format_: str, inside: Sequence[Field]) -> Column:
     """The declared columns out of the value, and its text, or the reason, if it could not be read."""
     value = F.col("value")
+    if format_ == AVRO and not inside:
+        return F.struct(F.lit(None).cast("string").alias(UNREAD))
     if format_ == AVRO:
         columns = (F.col(quote(OPENED)).getField(f.name).alias(f.name) for f in inside)
         return F.struct(*columns, F.col(quote(WRONG)).alias(UNREAD))
