@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
 
 from watersmeet.board.model import Board
 from watersmeet.board.server import Table, application
@@ -20,6 +20,10 @@ from watersmeet.board.shelf import Entry, opened, shelf_of
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
+
+WAIT = 30_000
+"""How long something may take to be seen, in milliseconds: the machine may have much else to do."""
+expect.set_options(timeout=WAIT)
 
 Serve = Callable[..., str]
 """Serves a board, and gives its address."""
@@ -73,7 +77,7 @@ def browser() -> Generator[Browser]:
 @pytest.fixture
 def context(browser: Browser) -> Generator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1280, "height": 1100}, accept_downloads=True)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(WAIT)
     yield context
     context.close()
 
