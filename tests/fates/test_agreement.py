@@ -6,6 +6,7 @@ For every family, over any rows in any batches, and over every case there is.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -73,6 +74,7 @@ arriving = st.fixed_dictionaries(
 batches_of_rows = st.lists(arriving, min_size=1, max_size=4)
 
 
+@cache
 def planned(query: str) -> tuple[QueryPlan, Any]:
     script = read_script(f"{STREAMS}{query};")
     return plan_query(analyze(script)[0], OPERATORS, late="kept", limits=limits_of(script)), script
@@ -145,7 +147,7 @@ def check(plan: QueryPlan, batches: list[Batch]) -> Told:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@settings(max_examples=examples(25), database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(16), database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=batches_of_rows, ends=st.booleans())
 def test_what_is_told_is_what_the_kernel_does(name: str, drawn: list[dict[str, list[Any]]], ends: bool) -> None:
     plan, script = planned(QUERIES[name])
@@ -156,7 +158,7 @@ KEYED = ("interval left", "interval full", "interval anti", "as-of", "lookup", "
 
 
 @pytest.mark.parametrize("name", KEYED)
-@settings(max_examples=examples(15), database=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=batches_of_rows, key=st.sampled_from(["0", "1", "2", "NULL"]))
 def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, list[Any]]], key: str) -> None:
     """A question about some rows looks at those that share their keys; all of them are looked at in parts."""

@@ -104,9 +104,9 @@ class FamilyFates:
         """What it means for a row that it came out without another."""
         return "padded"
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> str:
-        """Why nothing is shown of a row that is not kept."""
-        return "It met nothing."
+    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+        """What became of a row that is not kept and of which nothing is shown."""
+        return "unmatched", "It met nothing."
 
     def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
         """What it means for a row that it is shown by itself, or no longer is."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.fates.family import is_untrue
-from watersmeet.fates.model import Miss
+from watersmeet.fates.model import Cause, Miss
 from watersmeet.fates.near import Near
 from watersmeet.fates.stage import Stage
 from watersmeet.fates.trace import Trace
@@ -26,6 +26,7 @@ class _Others:
     by_key: Mapping[Any, list[int]]
     barred: Mapping[int, str]
     near: Near
+    alive: frozenset[int]
 
 
 def misses_of(trace: Trace) -> dict[int, Miss]:
@@ -40,10 +41,10 @@ def misses_of(trace: Trace) -> dict[int, Miss]:
             continue
         others = [_others(trace, stage, port) for port in (0, 1)]
         for port, rows in enumerate(stage.entered):
-            for flight, (row, _) in rows.items():
+            for flight in rows:
                 for arrival in trace.notes.flights.arrivals(flight):
                     if arrival not in found and not whats.get(arrival, set()) & {*_BARRED, "matched"}:
-                        found[arrival] = _miss(trace, stage, port, row, others[1 - port])
+                        found[arrival] = _miss(trace, stage, port, flight, others[1 - port])
     return found
 
 
@@ -53,10 +54,12 @@ def _others(trace: Trace, stage: Stage, port: int) -> _Others:
         by_key.setdefault(stage.key(port, row), []).append(flight)
     barred = {event.flight: event.reason for event in trace.notes.events if event.what in _BARRED}
     known = {*(one for one in by_key if one is not None), *stage.keys[port]}
-    return _Others(by_key, barred, Near(known))
+    alive = frozenset(event.flight for event in trace.notes.events if event.what == "alive")
+    return _Others(by_key, barred, Near(known), alive)
 
 
-def _miss(trace: Trace, stage: Stage, port: int, row: Row, others: _Others) -> Miss:
+def _miss(trace: Trace, stage: Stage, port: int, own: int, others: _Others) -> Miss:
+    row = stage.entered[port][own][0]
     key, name = stage.key(port, row), stage.names[1 - port]
     same = others.by_key.get(key, [])
     hidden = stage.hidden[1 - port].get(key, [])
@@ -81,13 +84,20 @@ def _miss(trace: Trace, stage: Stage, port: int, row: Row, others: _Others) -> M
             found.append((-1, Miss("barred", f"{called} could not meet it. {others.barred[flight]}", arrival)))
         else:
             failed = _failed(stage, port, row, other)
-            text = f"{failed} is not true" if failed else "they were not alive at the same time"
-            found.append((0, Miss("condition" if failed else "gone", f"{called} {text}.", arrival)))
+            cause, text = ("condition", f"{failed} is not true") if failed else _unmet(flight, own, others)
+            found.append((0, Miss(cause, f"{called} {text}.", arrival)))
     found.sort(key=lambda one: one[0])
     first, more = found[0][1], len(found) - 1
     text = " ".join(capital(miss.text) for _, miss in found[:_SHOWN])
     rest = f" And {more + 1 - _SHOWN} more rows of {name} have it." if more + 1 > _SHOWN else ""
     return Miss(first.cause, capital(f"{text}{rest}"), first.by, first.distance)
+
+
+def _unmet(flight: int, own: int, others: _Others) -> tuple[Cause, str]:
+    """Why two rows that fit did not meet."""
+    if {flight, own} <= others.alive:
+        return "waiting", "both wait until it is certain that no other comes before it"
+    return "gone", "they were not alive at the same time"
 
 
 def _no_key(key: Any, name: str, others: _Others) -> Miss:

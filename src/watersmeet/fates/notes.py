@@ -14,11 +14,11 @@ from watersmeet.fates.family import Scene
 from watersmeet.fates.flights import WHERE, Flights, same_row
 from watersmeet.fates.model import What
 from watersmeet.fates.stage import Stage, row_column
-from watersmeet.fates.words import Words, capital
+from watersmeet.fates.words import Words, capital, value_in_words
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
-from watersmeet.joins.core.rowwise import Gone, Step
+from watersmeet.joins.core.rowwise import Gone, Row, Step
 from watersmeet.joins.core.two_sided import LEFT_ONLY
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.query import PART, PARTITION, ROW, Lost
@@ -73,12 +73,13 @@ class Notes:
         for flight in (one for there in self._tables.values() for one in there if one not in told):
             self.events.append(Event(flight, "alive", self.batch, "It is in the table."))
         told = {event.flight for event in self.events}
+        alive = {one for event in self.events if event.what == "alive" for one in self.flights.arrivals(event.flight)}
         for stage in stages:
             for port, rows in enumerate(stage.entered):
                 for flight, (row, batch) in rows.items():
-                    if flight not in told:
-                        reason = stage.family.nothing(stage.scene, port, row)
-                        self.events.append(Event(flight, "unmatched", batch, reason))
+                    if flight not in told and not alive.issuperset(self.flights.arrivals(flight)):
+                        what, reason = stage.family.nothing(stage.scene, port, row)
+                        self.events.append(Event(flight, what, batch, reason))
 
     def mover(self, column: str, mark: int) -> tuple[int | None, int] | None:
         """The arrival that moved a mark to where it is, and its batch."""
@@ -189,6 +190,20 @@ class Notes:
             found = stage.family.cannot(scene, port, stage.entered[port][flight][0])
             if found is not None:
                 self.events.append(Event(flight, found[0], self.batch, found[1]))
+
+    def count(self, stage: Stage, row: Row, members: list[int]) -> None:
+        """Note that a row went into a group with these members, or that it was taken out of it."""
+        flight, comes = row[row_column(0)], row.get(WEIGHT, 1) > 0
+        if comes:
+            members.append(flight)
+        elif flight in members:
+            members.remove(flight)
+        keys = stage.sides[0].keys
+        told = ", ".join(value_in_words(row[key]) for key in keys)
+        group = f" in the group of {told}" if keys else ""
+        what: What = "counted" if comes else "taken back"
+        reason = f"It was counted{group}." if comes else f"It is no longer counted{group}."
+        self.events.append(Event(flight, what, self.batch, reason))
 
     def out(self, stage: Stage, rows: pa.Table, steps: list[Any], gone: list[Gone]) -> None:
         """Note who met whom, who came out alone, and who left."""

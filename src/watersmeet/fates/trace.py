@@ -96,7 +96,7 @@ class Trace(LocalQuery):
             self.notes.dead(stage, port, table)
         gone = [one for step in steps if isinstance(step, Step) for one in step.gone]
         rows = [row for step in steps for row in rows_given(step)]
-        made = self._made(stage, joined_table(rows, stage.operator, named))
+        made = self._made(stage, joined_table(rows, stage.operator, named), named)
         fed = Fed(completed(plan, made), np.array([True] * made.num_rows, np.bool_), {}).filtered(plan.after)
         self.notes.out(stage, fed.kept, steps, gone)
         watermarks: Marks = {}
@@ -136,26 +136,21 @@ class Trace(LocalQuery):
         keep[keep] = np.array([key in self.keys for key in keys], np.bool_)
         return replace(side, keep=keep)
 
-    def _made(self, stage: Stage, table: pa.Table) -> pa.Table:
+    def _made(self, stage: Stage, table: pa.Table, arrived: Mapping[int, pa.Table]) -> pa.Table:
         """The rows of a join with numbers of their own."""
         names = [row_column(n) for n in range(len(stage.plan.ports)) if row_column(n) in table.column_names]
         if names:
             parents = zip(*(table.column(name).to_pylist() for name in names), strict=True)
             numbers = [self.notes.flights.made(id(stage), (one for one in row if one is not None)) for row in parents]
         else:
-            numbers = self._grouped(stage, table.to_pylist())
+            numbers = self._grouped(stage, table.to_pylist(), arrived[0].to_pylist())
         return table.append_column(ROW, pa.array(numbers, pa.int64()))
 
-    def _grouped(self, stage: Stage, rows: list[Row]) -> list[int]:
+    def _grouped(self, stage: Stage, rows: list[Row], arrived: list[Row]) -> list[int]:
         """The numbers of groups: one that goes is the one that came before, one that comes is made of its members."""
         keys = stage.sides[0].keys
-        for flight, (row, batch) in stage.entered[0].items():
-            if batch == self.notes.batch and flight not in stage.late:
-                name = freeze(tuple(row[key] for key in keys))
-                stage.members.setdefault(name, []).append(flight)
-                told = ", ".join(f"{stage.scene.words.called(key)} {row[key]}" for key in keys)
-                reason = f"It was counted{f' in the group of {told}' if keys else ''}."
-                self.notes.events.append(Event(flight, "counted", self.notes.batch, reason))
+        for row in (one for one in arrived if one[row_column(0)] not in stage.late):
+            self.notes.count(stage, row, stage.members.setdefault(freeze(tuple(row[key] for key in keys)), []))
         numbers: list[int] = []
         for row in rows:
             name = freeze(tuple(row[key] for key in keys))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.fates.family import Distance, FamilyFates, Scene
+from watersmeet.fates.model import What
 from watersmeet.joins.asof.operator import AsofJoin
 from watersmeet.joins.core.operator import LEFT, RIGHT
 from watersmeet.joins.core.rowwise import Gone, Row
@@ -33,8 +34,8 @@ class _AsofFates(FamilyFates):
         known = "has ended" if scene.words.is_end(mark) else f"is {scene.words.moment(name, mark)}"
         return f"It came out alone: the watermark of {scene.words.called(name)} {known}, and no version fits it."
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> str:
-        return "No version fits it, and the join shows only rows that have one."
+    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+        return "unmatched", "No version fits it, and the join shows only rows that have one."
 
     def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
         if port == RIGHT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.fates.family import FamilyFates, Scene
+from watersmeet.fates.model import What
 from watersmeet.joins.core.rowwise import Gone, Row
 from watersmeet.joins.lookup.operator import LookupJoin
 
@@ -17,8 +18,11 @@ class _LookupFates(FamilyFates):
     def alone(self, scene: Scene, port: int, row: Row) -> str:
         return f"It came out alone: {scene.names[scene.operator.table]} had no row for it."
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> str:
-        return f"No row of {scene.names[scene.operator.table]} was there for it, and the join shows only pairs."
+    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+        return (
+            "unmatched",
+            f"No row of {scene.names[scene.operator.table]} was there for it, and the join shows only pairs.",
+        )
 
     def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
         join: LookupJoin = scene.operator

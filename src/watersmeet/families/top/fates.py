@@ -14,8 +14,8 @@ class _TopFates(FamilyFates):
         first = f"the first {scene.operator.limit} rows"
         return ("passed", f"It is among {first}.") if sign > 0 else ("taken back", f"It is no longer among {first}.")
 
-    def nothing(self, scene: Scene, port: int, row: Row) -> str:
-        return f"It is not among the first {scene.operator.limit} rows."
+    def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
+        return "unmatched", f"It is not among the first {scene.operator.limit} rows."
 
 
 FATES = _TopFates()
