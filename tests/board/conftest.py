@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from watersmeet.board.model import Board
 from watersmeet.board.server import Table, application
 from watersmeet.board.shelf import Entry, opened, shelf_of
 
 STORIES = Path(__file__).parent.parent.parent / "src" / "watersmeet" / "board" / "stories"
+
+WAIT = 30_000
+"""How long something may take to be seen, in milliseconds: the machine may have much else to do."""
+expect.set_options(timeout=WAIT)
 
 Serve = Callable[..., str]
 """Serves a board, and gives its address."""
@@ -58,7 +62,7 @@ def serve() -> Generator[Serve]:
 @pytest.fixture
 def context(browser: Browser) -> Generator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1280, "height": 1100}, accept_downloads=True)
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(WAIT)
     yield context
     context.close()
 

@@ -65,6 +65,26 @@ def test_a_row_that_is_moved_to_a_later_batch_becomes_late_and_says_why(page: Pa
     expect(page.locator(".lane", has_text="1, north").locator("text").last).to_have_text("matched, expired")
 
 
+def test_a_row_is_dragged_into_another_batch_and_carried_by_keys_from_its_bar(page: Page, serve: Serve) -> None:
+    laid(page, serve())
+    page.get_by_label("Move row 0 of deliveries in batch 0").drag_to(page.get_by_label("batch 1", exact=True))
+    expect(page.get_by_label("deliveries row 1 of batch 1, courier")).to_have_value("north")
+    expect(page.locator(".lane", has_text="1, north").locator(".said").first).to_have_text("1")
+    page.locator(".lane", has_text="1, north").focus()
+    page.keyboard.press("Alt+ArrowDown")
+    expect(page.get_by_label("deliveries row 0 of batch 2, courier")).to_have_value("north")
+    expect(page.locator(".lane", has_text="1, north").locator("text").last).to_have_text("late")
+
+
+def test_a_mark_is_promised_without_a_row(page: Page, serve: Serve) -> None:
+    laid(page, serve())
+    page.get_by_label("Add a mark to batch 2").select_option("deliveries.t")
+    page.get_by_label("mark of deliveries.t in batch 2").fill("2026-03-02 12:00")
+    expect(page.locator(".lane", has_text="4, tea").locator("text").last).to_have_text("padded")
+    page.get_by_label("mark of deliveries.t in batch 2").fill("soon")
+    expect(page.locator(".refusal")).to_contain_text("'soon' is not a mark of `d.t`")
+
+
 def test_a_cell_that_is_typed_into_is_answered_at_once(page: Page, serve: Serve) -> None:
     laid(page, serve())
     cell = page.get_by_label("deliveries row 0 of batch 2, t")

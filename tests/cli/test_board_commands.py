@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from watersmeet.board.server import Table
 from watersmeet.cli import play
 from watersmeet.cli.app import app
 
@@ -97,6 +98,30 @@ def test_play_refuses_before_it_serves(tmp_path: Path, monkeypatch: pytest.Monke
         assert "another process listens there" in refused.stderr
     monkeypatch.setattr(play, "find_spec", lambda name: None if name == "uvicorn" else True)
     assert "[BOARD_NOT_INSTALLED] uvicorn is not installed" in watersmeet("play", STORY).stderr
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("tests/cases", "a left row of an ANTI JOIN"),
+        ("examples/shop", "rows of shop"),
+        ("examples/shop/cases/cities.yaml", "the table of cities"),
+        ("examples/cluster/joined.sql", "rows of joined"),
+        (None, "an order waits an hour"),
+    ],
+)
+def test_play_lays_out_what_it_is_given(path: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables: list[Table] = []
+
+    def served(table: Table, listening: socket.socket) -> None:
+        tables.append(table)
+        listening.close()
+
+    monkeypatch.setattr(play, "_serve", served)
+    monkeypatch.chdir(ROOT / "examples" / "clicks")
+    assert watersmeet("play", *([] if path is None else [ROOT / path])).exit_code == 0
+    assert tables[0].first.name.startswith(name)
+    assert tables[0].first.sql
 
 
 def test_play_elsewhere_prints_a_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from watersmeet.drawing import draw_lives
 from watersmeet.drawing.lanes import SHAPES
 from watersmeet.drawing.scale import Scale
+from watersmeet.explanation.svg_layout import text_width
 from watersmeet.fates.model import Arrival, Fate, Mark, Meeting, Miss, Told, What
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -158,6 +159,19 @@ def test_it_is_the_same_every_time_and_carries_its_style_only_where_it_must() ->
     apart = draw_lives(TOLD, style="apart")
     assert "<style>" not in apart
     assert not re.search(r"\bstyle=", apart)
+
+
+@pytest.mark.parametrize("width", [300, 560, 1000, 2000])
+def test_nothing_is_written_beyond_the_edge(width: int) -> None:
+    picture = parsed(
+        draw_lives(TOLD, "a name that is rather long, longer than a phone is wide, and so goes on", width=width)
+    )
+    room = float(picture.attrib["width"])
+    assert room == max(width, 560)
+    for one in picture.iter(f"{SVG}text"):
+        size = 16 if one.get("class") == "title" else 10.5 if one.get("class") == "small" else 12
+        end = float(one.attrib["x"]) + text_width(str(one.text), size) * (one.get("text-anchor") is None)
+        assert end <= room, one.text
 
 
 def test_too_many_rows_are_counted_and_not_drawn() -> None:

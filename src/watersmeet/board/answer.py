@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from watersmeet.board.cells import text_of
-from watersmeet.board.model import Board, case_of, chosen
+from watersmeet.board.model import Board, WrongBoardError, case_of, chosen
 from watersmeet.board.written import written
 from watersmeet.drawing import draw_lives
 from watersmeet.drawing.lanes import Lane, groups_of
@@ -44,31 +44,39 @@ def answer(board: Board, view: View) -> Json:
     """All that a page shows of a board. What cannot be computed is absent, with the reason."""
     script, refusals = _read(board)
     one = chosen(script, board.query)
-    case, wrong = case_of(board, one)
     said: Json = {
         "sources": _sources(script),
         "queries": [query.into or "" for query in script.queries],
         "query": one.queries[0].into or "" if one.queries else "",
         "refusals": [_refused(refusal) for refusal in refusals],
-        "wrong": [asdict(cell) for cell in wrong],
+        "wrong": [],
     }
-    if refusals or wrong or not one.queries:
+    if refusals:
         return said
+    if not one.queries:
+        return {**said, "note": "There is no query yet. Write one: SELECT STREAM ... FROM a stream that is declared."}
+    return said | _played(board, one, view)
+
+
+def _played(board: Board, script: Script, view: View) -> Json:
+    """What comes of a query that may run, or why nothing does."""
     try:
+        case, wrong = case_of(board, script)
+        if wrong:
+            return {"wrong": [asdict(cell) for cell in wrong]}
         outcomes = outcomes_of(case, "kernel")
         whole = told_of(case)
         shown = _stopped(case, view.step)
         told = whole if shown == case else told_of(shown)
     except WatersmeetError as error:
-        return {**said, "refusals": [_refused(refusal) for refusal in error.refusals]}
+        return {"refusals": [_refused(refusal) for refusal in error.refusals]}
     except StepError as error:
-        refusal = Refusal(error.condition, {"join": said["query"] or "this query", **error.parameters})
-        return {**said, "refusals": [_refused(refusal)]}
+        join = script.queries[0].into or "this query"
+        return {"refusals": [_refused(Refusal(error.condition, {"join": join, **error.parameters}))]}
     except NeedsSparkError as needed:
         note = f"Only Spark can evaluate {needed}: there is none on this board. watersmeet test runs it on Spark."
-        return {**said, "note": note}
+        return {"note": note}
     return {
-        **said,
         "results": _results(outcomes[: len(shown.batches) + (shown.end is not None)], case),
         "rows": _rows(told),
         "picture": draw_lives(told, width=view.width, whole=whole, style="apart"),
@@ -82,7 +90,9 @@ def saved(board: Board) -> str:
     script, refusals = _read(board)
     if refusals:
         raise WatersmeetError(refusals)
-    case, _ = case_of(board, chosen(script, board.query))
+    case, wrong = case_of(board, chosen(script, board.query))
+    if wrong:
+        raise WrongBoardError(wrong[0].message)
     return written(case, outcomes_of(case, "kernel"))
 
 

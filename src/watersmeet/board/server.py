@@ -179,11 +179,15 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
         try:
             data = json.loads(body)
             board = board_from(data["board"])
-            return JSONResponse(await run_in_threadpool(made, board, data))
         except (WrongBoardError, ValueError, KeyError, TypeError) as error:
             return JSONResponse({"message": f"That is no board: {error}"}, 400)
-        except (WatersmeetError, NeedsSparkError, OSError) as error:
+        try:
+            return JSONResponse(await run_in_threadpool(made, board, data))
+        except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError) as error:
             return JSONResponse({"message": str(error)}, 422)
+        except Exception as error:
+            # Whatever it is: the page stays, says so, and goes on with the next change.
+            return JSONResponse({"message": f"This is not expected: {type(error).__name__}: {error}"}, 500)
 
     return handled
 

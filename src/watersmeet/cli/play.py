@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from watersmeet.board.server import Table
 from watersmeet.cli.failure import Interrupted
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.project import SPEC_NAME
 
 PORT = 8484
 """Where it is, unless that is taken."""
@@ -34,7 +35,7 @@ def play_board(path: Path | None, save: Path | None, host: str, port: int | None
     if save is not None and not save.absolute().parent.is_dir():
         raise typer.BadParameter(f"--save {save}: there is no folder {save.parent}")
     shelf = shelf_of(path if path is not None and path.is_dir() else Path())
-    first = opened(path if path is not None else shelf[0].path)
+    first = opened(_first(path, [entry.path for entry in shelf]))
     listening = _listening(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     table = Laid(first, shelf, save, "" if _is_loopback(host) else secrets.token_urlsafe(16))
@@ -45,6 +46,13 @@ def play_board(path: Path | None, save: Path | None, host: str, port: int | None
     if opens_browser:
         webbrowser.open(address)
     _serve(table, listening)
+
+
+def _first(path: Path | None, shelf: list[Path]) -> Path:
+    """What lies on the board at first: of a folder that is no project, what is found first in it."""
+    if path is None or (path.is_dir() and not (path / SPEC_NAME).is_file()):
+        return next((one for one in shelf if path is not None and one.is_relative_to(path)), shelf[0])
+    return path
 
 
 def _serve(table: Table, listening: socket.socket) -> None:

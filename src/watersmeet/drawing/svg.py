@@ -189,14 +189,19 @@ def _link(meeting: Meeting, groups: Sequence[Group], places: dict[int, float], c
 def _legend(told: Told, lanes: Sequence[Lane], columns: Columns, top: float) -> tuple[list[str], float]:
     """What the shapes mean, in two columns where there is room for them; and where it ends."""
     said = legend(told, lanes)
+    room = columns.width - 2 * MARGIN
     wide = max((text_width(words, FONT) + 60 for _, words in said), default=0.0)
-    per_column = -(-len(said) // 2) if 2 * wide < columns.width - 2 * MARGIN else len(said)
+    per_column = -(-len(said) // 2) if 2 * wide < room else len(said)
     parts: list[str] = []
+    lowest, y = top, top
     for number, (name, words) in enumerate(said):
-        x, y = MARGIN + number // per_column * (wide + GAP), top + number % per_column * LINE
+        x, y = MARGIN + number // per_column * (wide + GAP), y if number % per_column else top
         parts.append(element("g", _sample(name, x + 15, y), class_="none"))
-        parts.append(text(words, x + 42, y + 4, "said"))
-    return parts, top + per_column * LINE
+        for part in broken(words, FONT, room - 42):
+            parts.append(text(part, x + 42, y + 4, "said"))
+            y += LINE
+        lowest = max(lowest, y)
+    return parts, lowest
 
 
 def _sample(name: str, x: float, y: float) -> str:

@@ -115,9 +115,9 @@ export class Rows {
   marks(batch, number) {
     const timed = this.sources.flatMap((source) => source.columns.filter((column) => column.isTime).map((column) => `${source.name}.${column.name}`));
     const given = Object.entries(batch.marks);
-    const inputs = given.map(([name, value]) => make("label", { title: "a promise: no row with an earlier time will come" }, `mark of ${name} `,
-      make("input", { type: "text", value, "data-cell": `mark/${number}/${name}`, oninput: (event) => this.actions.changed((board) => { board.batches[number].marks[name] = event.target.value; }, true) }),
-      button("×", `Remove the mark of ${name}`, () => this.actions.changed((board) => { delete board.batches[number].marks[name]; }))));
+    const inputs = given.map(([name, value]) => make("span", { title: "a promise: no row with an earlier time will come" }, `mark of ${name} `,
+      make("input", { type: "text", value, "aria-label": `mark of ${name} in batch ${number}`, "data-cell": `mark/${number}/${name}`, oninput: (event) => this.actions.changed((board) => { board.batches[number].marks[name] = event.target.value; }, true) }),
+      button("×", `Remove this mark of ${name}`, () => this.actions.changed((board) => { delete board.batches[number].marks[name]; }))));
     const free = timed.filter((name) => !given.some(([one]) => one === name));
     const add = free.length ? make("select", { "aria-label": `Add a mark to batch ${number}`, onchange: (event) => {
       const name = event.target.value;
