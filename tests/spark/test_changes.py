@@ -100,7 +100,7 @@ def refused(call: object) -> Refusal:
 
 
 def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession, tmp_path: Path) -> None:
-    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t, 5 AS v")
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00Z' AS t, 5 AS v")
     left, right = (streamed(tmp_path / name, [rows]) for name in ("left", "right"))
     checkpoint = tmp_path / "checkpoint"
 
