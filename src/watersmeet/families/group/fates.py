@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.fates.family import FamilyFates, Scene
 from watersmeet.fates.model import What
+from watersmeet.fates.words import value_in_words
 from watersmeet.joins.core.rowwise import Row
 
 
@@ -15,8 +16,8 @@ class _GroupFates(FamilyFates):
         return None
 
     def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
-        end = scene.operator.window_end
-        return f"It was late: the watermark had passed the end of its window, {row[end]}", scene.operator.time
+        end = value_in_words(row[scene.operator.window_end])
+        return f"It was late: the watermark had passed the end of its window, {end}", scene.operator.time
 
 
 FATES = _GroupFates()
