@@ -188,13 +188,18 @@ def _produce(producer: Producer, topic: str, row: Any) -> None:
     told = row.asDict()
     more: dict[str, Any] = {} if told.get("partition") is None else {"partition": told["partition"]}
     if told.get("headers"):
-        more["headers"] = [(key, value) for key, value in told["headers"]]
+        more["headers"] = [(key, _sent(value)) for key, value in told["headers"]]
     while True:
         try:
-            return producer.produce(topic, told.get("value"), told.get("key"), **more)
+            return producer.produce(topic, _sent(told.get("value")), _sent(told.get("key")), **more)
         except BufferError:
             # As much is on its way as may be.
             producer.poll(0.5)
+
+
+def _sent(value: bytes | None) -> bytes | None:
+    """Bytes as the client takes them; Spark 4.0 has them in a form that can be changed."""
+    return None if value is None else bytes(value)
 
 
 def _reason(error: KafkaException) -> str:
