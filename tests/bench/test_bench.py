@@ -32,9 +32,7 @@ AT_ONCE = 3
 
 def kind(run: Run) -> tuple[object, ...]:
     """What makes a query another one. Runs that differ in numbers alone are measured once."""
-    # Spark's own join does the same with any rows.
-    rows = (run.workload.shape, run.workload.small_batches > 0) if run.is_ours else ()
-    return run.contender, run.how, rows, run.starts > 0, run.cold
+    return run.contender, run.how, run.workload.shape, run.workload.small_batches > 0, run.starts > 0, run.cold
 
 
 @pytest.mark.spark
