@@ -24,6 +24,7 @@ def test_a_submitted_program_keeps_its_master_and_settings(tmp_path: Path) -> No
     environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     settings = {
         "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -Xss4m",
     }  # fmt: skip
     told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
