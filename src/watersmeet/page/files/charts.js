@@ -44,7 +44,11 @@ export function Chart({ at, lines, show, stacked = false, title, height = 170 })
         padding: [8, 8, 0, 0],
         cursor: { points: { size: 5 }, drag: { x: false, y: false } },
         legend: { show: false },
-        scales: { x: { time: true }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+        scales: {
+          // A single batch is shown in the minute around it; left alone, uPlot would show years.
+          x: { time: true, range: (chart, low, high) => (chart.data[0].length > 1 ? [low, high] : [low - 30, low + 30]) },
+          y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] },
+        },
         axes: [axis({ values: times, size: 26, space: 70 }), axis({ values: (_, all) => all.map(show), size: 56, space: 34 })],
         series: [
           {},
