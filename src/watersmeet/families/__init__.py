@@ -23,7 +23,29 @@ from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
-class Family:
+class _Keeps:
+    """What keeps rows, by its name, and the parts that tell of them."""
+
+    name: str
+
+    @property
+    def fates(self) -> FamilyFates:
+        """What becomes of its rows."""
+        return _part(self.name, "fates")
+
+    @property
+    def kept(self) -> Keeping:
+        """What its states hold."""
+        return _kept(self.name)
+
+    @property
+    def forecast(self) -> Forecaster:
+        """How long its rows live."""
+        return _part(self.name, "forecast")
+
+
+@dataclass(frozen=True)
+class Family(_Keeps):
     """The parts of a family: ``READ`` of its module ``read``, ``ANALYZE`` of ``analyze``, and so on.
 
     ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
@@ -33,7 +55,6 @@ class Family:
     'sync'
     """
 
-    name: str
     has_words: bool = False
     may_change: bool = False
 
@@ -57,27 +78,10 @@ class Family:
         """What is said of its joins."""
         return _part(self.name, "explain")
 
-    @property
-    def fates(self) -> FamilyFates:
-        """What becomes of its rows."""
-        return _part(self.name, "fates")
-
-    @property
-    def kept(self) -> Keeping:
-        """What its states hold."""
-        return _kept(self.name)
-
-    @property
-    def forecast(self) -> Forecaster:
-        """How long its rows live."""
-        return _part(self.name, "forecast")
-
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(_Keeps):
     """What keeps rows behind the relation of a query and makes its result a table; the parts are those of a family."""
-
-    name: str
 
     @property
     def plan(self) -> StagePlanner:
@@ -88,21 +92,6 @@ class Stage:
     def explain(self) -> StageExplainer:
         """What is said of it."""
         return _part(self.name, "explain")
-
-    @property
-    def fates(self) -> FamilyFates:
-        """What becomes of its rows."""
-        return _part(self.name, "fates")
-
-    @property
-    def kept(self) -> Keeping:
-        """What its states hold."""
-        return _kept(self.name)
-
-    @property
-    def forecast(self) -> Forecaster:
-        """How long its rows live."""
-        return _part(self.name, "forecast")
 
 
 def _part(family: str, name: str) -> Any:
