@@ -277,3 +277,42 @@ def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSessi
     rows, wrong = split(PRICED, Debezium(PRICED).changes(frame))
     assert rows == [(1, None, None, "-")]
     assert [value for _, _, value in wrong] == texts[:2]
+
+
+def test_malformed_rows_of_a_table_that_never_changes_stop_the_query_or_are_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name, text in {
+        "c": '{"id": 1, "name": "a"}\ngarbage\n',
+        "s": '{"id": 1}\n',
+        "t": '{"id": 1, "n": 5}\n',
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.json").write_text(text)
+
+    def declared(option: str) -> str:
+        return f"""
+        CREATE TABLE c (id INT, name STRING, PRIMARY KEY (id))
+            USING json OPTIONS (path '{tmp_path}/c', static 'true'{option});
+        CREATE STREAM s (id INT) USING json OPTIONS (path '{tmp_path}/s');
+        CREATE TABLE t (id INT, n INT, PRIMARY KEY (id)) USING json OPTIONS (path '{tmp_path}/t');
+        CREATE SINK looked USING json OPTIONS (path '{tmp_path}/looked');
+        CREATE SINK joined USING json OPTIONS (path '{tmp_path}/joined', changes 'log');
+        CREATE SINK unread USING json OPTIONS (path '{tmp_path}/unread');
+        INSERT INTO looked SELECT STREAM s.id, c.name FROM s JOIN c ON s.id = c.id;
+        INSERT INTO joined SELECT TABLE t.id, t.n, c.name FROM t JOIN c ON t.id = c.id
+        """
+
+    with pytest.raises(WatersmeetError, match="line 2") as caught:
+        run(spark, tmp_path / "x", declared("") + ";", "failing")
+    assert {refusal.condition for refusal in caught.value.refusals} == {"QUERY_FAILED"}
+    seen = run(spark, tmp_path / "x", declared(", malformed 'drop'") + " MALFORMED INTO unread;")
+    (tmp_path / "s/2.json").write_text('{"id": 1}\n')
+    seen += run(spark, tmp_path / "x", declared(", malformed 'drop'") + " MALFORMED INTO unread;")
+    counted = Counter[str]()
+    for one in seen:
+        counted[one.query] += one.malformed
+    # A copy is read once; what is only looked up is read for every batch.
+    assert counted == {"looked": 2, "joined": 1}
+    assert len(list((tmp_path / "looked").glob("*.json"))) == 2
+    assert [row["value"] for row in rows_of(tmp_path / "unread")] == ["garbage"]

@@ -20,6 +20,7 @@ from watersmeet.catalog import Sink, Source, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import sink_format
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
+from watersmeet.formats.malformed import Fate
 from watersmeet.formats.showing import CONSOLE, NOTHING
 from watersmeet.physical import scan_plans
 from watersmeet.physical.change import Follows
@@ -107,6 +108,10 @@ class Inputs:
         """The frames, those of static tables as they are read."""
         return {**self.frames, **{name: table.rows for name, table in self.static.items()}}
 
+    def with_unsaid(self, fate: Fate) -> Inputs:
+        """The same where that is done with malformed rows of static tables which do not say it themselves."""
+        return replace(self, static={name: table.with_unsaid(fate) for name, table in self.static.items()})
+
 
 def prepare(
     script: Script,
@@ -166,9 +171,10 @@ def _prepared(
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
-    query, read, static = _with_static_tables(query, inputs)
     keeps_malformed = any(apart.column == MALFORMED_SHOWN for apart in asked.apart)
-    looked = looked_at(script, read, "drop" if keeps_malformed else "fail", told=told == "some")
+    unsaid: Fate = "drop" if keeps_malformed else "fail"
+    query, read, static = _with_static_tables(query, inputs.with_unsaid(unsaid))
+    looked = looked_at(script, read, unsaid, told=told == "some")
     frames = {name: readable(frame) for name, frame in looked.items()}
     compiler = Compiler(
         spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,

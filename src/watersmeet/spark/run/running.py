@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
@@ -157,7 +157,10 @@ def _make_ready(prepared: Prepared) -> None:
         spark = prepared.result.sparkSession
         folder_of(spark, str(prepared.checkpoint)).write(OWNER, prepared.owner.to_text(spark.version))
     for table in prepared.static:
-        table.keep()
+        try:
+            table.keep()
+        except PySparkException as error:
+            raise failure_of(error, prepared) from error
     if not prepared.checkpoint.exists():
         # They were given to a checkpoint that is gone.
         for mark in prepared.marks.glob("*.json"):
@@ -217,7 +220,7 @@ def _located(column: str, write: Write) -> Write:
     return (lambda batch, number: write(with_lines(batch), number)) if column == MALFORMED_SHOWN else write
 
 
-def failure_of(error: StreamingQueryException, prepared: Prepared) -> WatersmeetError:
+def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     """A failed query as a refusal: one of ours if a worker raised it, else the last line that says what happened.
 
     Raises what no query goes on after: Spark itself has ended, or a source is to be read otherwise.

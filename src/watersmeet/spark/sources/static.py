@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Source
-from watersmeet.formats.malformed import fate_of
+from watersmeet.formats.malformed import Fate, fate_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.sources.malformed import counted, readable
 from watersmeet.spark.sources.reading import is_static, read_source
@@ -19,36 +19,51 @@ from watersmeet.spark.sources.reading import is_static, read_source
 
 @dataclass(frozen=True)
 class Static:
-    """The rows of a table as they were when it was first read, and the folder in which they are kept."""
+    """The rows of a table as they are now, and the folder in which they are kept as they were when first read.
 
-    rows: DataFrame
+    ``unsaid``: the fate of its malformed rows where the source does not say it.
+    """
+
+    source: Source
+    read: DataFrame
     folder: Path
+    unsaid: Fate = "fail"
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows that can be read."""
+        return readable(self._counted)
 
     @property
     def stream(self) -> DataFrame:
-        """The rows as a stream, once they are `kept`."""
+        """What is `kept`, as a stream: with the malformed rows, which count when they come, as those of any source."""
         # A pattern need not match anything yet: nothing is written before all queries are known to start.
-        reader = self.rows.sparkSession.readStream.schema(self.rows.schema)
+        reader = self.read.sparkSession.readStream.schema(self.read.schema)
         return reader.parquet(f"file:{self.folder / '*.parquet'}")
 
+    def with_unsaid(self, fate: Fate) -> Static:
+        """The same table where that is done with malformed rows unless the source says otherwise."""
+        return replace(self, unsaid=fate)
+
     def keep(self) -> None:
-        """Write the rows, unless that was done by an earlier start."""
+        """Write the rows, unless that was done by an earlier start. A malformed row that stops the query stops this."""
         if self.folder.exists():
             return
         hidden = self.folder.with_name(f".{self.folder.name}")
-        self.rows.write.mode("overwrite").parquet(f"file:{hidden}")
+        rows = self._counted if fate_of(self.source, self.unsaid) == "fail" else self.read
+        rows.write.mode("overwrite").parquet(f"file:{hidden}")
         # Renamed when it is whole: a run killed here must not leave half a table.
         hidden.rename(self.folder)
+
+    @property
+    def _counted(self) -> DataFrame:
+        return counted(self.source, self.read, fate_of(self.source, self.unsaid))
 
 
 def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:
     """The tables of a script that do not change, by name."""
     return {
-        source.name: Static(_readable(source, read_source(spark, script, source)), storage / source.name)
+        source.name: Static(source, read_source(spark, script, source), storage / source.name)
         for source in script.sources
         if is_static(source)
     }
-
-
-def _readable(source: Source, frame: DataFrame) -> DataFrame:
-    return readable(counted(source, frame, fate_of(source)))
