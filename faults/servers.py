@@ -36,8 +36,11 @@ class Servers:
             assert self.kafka is not None, self.missing
             self.kafka.restart()
             return
-        command = [str(_pg_ctl()), "-D", str(self.postgres.pgdata), "-m", "immediate", "restart"]
-        subprocess.run(command, check=False, capture_output=True, user=getattr(self.postgres, "system_user", None))
+        data = self.postgres.pgdata
+        command = [str(_pg_ctl()), "-D", str(data), "-l", str(data / "restarted.log"), "-m", "immediate", "restart"]
+        # The server lives on with whatever it gets from here: a pipe would never end.
+        nowhere = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run(command, check=True, user=getattr(self.postgres, "system_user", None), **nowhere)
 
 
 @contextmanager
