@@ -11,7 +11,7 @@ UV := $(BIN)/uv
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench cases matrix matrix-one soak faults lock clean
+.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench bench-peers cases matrix matrix-one soak faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,20 @@ bench: install ## the same join through Watersmeet and through Spark's own, side
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.latency
 
+# The others of the comparison, each in an environment of its own.
+FLINK := apache-flink==2.3.0
+PATHWAY := pathway==0.33.0
+
+bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed ## the same queries on Flink and Pathway, and Nexmark
+	$(BIN)/python -m bench.peers
+
+.venv-peers-flink/.installed: PACKAGE = $(FLINK)
+.venv-peers-pathway/.installed: PACKAGE = $(PATHWAY)
+.venv-peers-%/.installed: Makefile | install
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-peers-$*
+	$(UV) pip install --quiet --python .venv-peers-$*/bin/python $(PACKAGE)
+	@touch $@
+
 cases: install ## all cases on Spark, of which `make test` runs some
 	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py
 
@@ -102,5 +116,5 @@ lock: install ## resolve the dependencies of pyproject.toml anew and write requi
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 clean: ## remove .venv and what the tools leave behind
-	rm -rf .venv .venv-spark-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-spark-* .venv-peers-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -14,6 +15,7 @@ class Peak:
         self.process = process
         self.jvm = 0
         self.workers = 0
+        self.own = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -29,6 +31,8 @@ class Peak:
         while not self._stop.wait(1):
             jvm, workers = memory(self.process)
             self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
+            with suppress(OSError):
+                self.own = max(self.own, _megabytes(self.process))
 
 
 def memory(process: int) -> tuple[int, int]:

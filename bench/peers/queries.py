@@ -1,0 +1,178 @@
+"""The queries of the comparison in the words of each system, and which columns of their results are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.data import LAG_SECONDS, SIDES
+
+WITHIN = 60
+_PERSON = "id BIGINT, name STRING, email STRING, card STRING, city STRING, state STRING, `at` {time}, extra STRING"
+_AUCTION = (
+    "id BIGINT, item STRING, description STRING, initial_bid BIGINT, reserve BIGINT, `at` {time}, expires {time}, "
+    "seller BIGINT, category BIGINT, extra STRING"
+)
+_BID = "auction BIGINT, bidder BIGINT, price BIGINT, channel STRING, url STRING, `at` {time}, extra STRING"
+_SIDE = "id BIGINT, ts {time}, amount DOUBLE, `count` INT"
+STREAMS: Mapping[str, tuple[str, str, int]] = {
+    "person": (_PERSON, "at", 4),
+    "auction": (_AUCTION, "at", 4),
+    "bid": (_BID, "at", 4),
+    **dict.fromkeys(SIDES, (_SIDE, "ts", LAG_SECONDS)),
+}
+"""The columns of each stream, its event time, and the lag of its watermark in seconds."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A query: its streams, what Watersmeet and Flink are asked, and the columns whose values must be the same.
+
+    ``keys``: the result changes, and these columns are its key.
+    """
+
+    name: str
+    about: str
+    streams: Sequence[str]
+    ours: str
+    flink: str
+    columns: Sequence[str]
+    keys: Sequence[str] = ()
+
+    def our_script(self, folder: Path) -> str:
+        """The script of Watersmeet over the files of a folder, each of them a batch."""
+        declared: list[str] = []
+        for name in self.streams:
+            columns, time, lag = STREAMS[name]
+            declared.append(
+                f"CREATE STREAM `{name}` ({columns.format(time='TIMESTAMP')},"
+                f" WATERMARK FOR `{time}` AS `{time}` - INTERVAL {lag} SECONDS)"
+                f" USING csv OPTIONS (path '{folder / name}', maxFilesPerTrigger '1');"
+            )
+        return "\n".join([*declared, self.ours])
+
+    def flink_script(self, folder: Path) -> list[str]:
+        """The statements of Flink that declare the streams over the files of a folder."""
+        declared: list[str] = []
+        for name in self.streams:
+            columns, time, lag = STREAMS[name]
+            declared.append(
+                f"CREATE TABLE `{name}` ({columns.format(time='TIMESTAMP(3)')},"
+                f" WATERMARK FOR `{time}` AS `{time}` - INTERVAL '{lag}' SECOND)"
+                f" WITH ('connector' = 'filesystem', 'path' = 'file://{folder / name}', 'format' = 'csv')"
+            )
+        return declared
+
+
+_WINNING = """CREATE VIEW winning AS
+SELECT TABLE a.id, a.category, a.seller, max(b.price) AS final, max_by(b.bidder, b.price) AS bidder
+FROM auction a JOIN bid b ON a.id = b.auction AND b.at BETWEEN a.at AND a.expires GROUP BY a.id, a.category, a.seller;
+"""
+_TUMBLE = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(`at`), INTERVAL '10' SECOND))"
+_HOP = "TABLE(HOP(TABLE bid, DESCRIPTOR(`at`), INTERVAL '2' SECOND, INTERVAL '10' SECOND))"
+
+QUERIES: Mapping[str, Compared] = {
+    query.name: query
+    for query in (
+        Compared(
+            "interval",
+            f"two streams by key within {WITHIN} s",
+            SIDES,
+            "SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
+            f" FROM `left` l JOIN `right` r WITHIN {WITHIN} seconds ON l.id = r.id;",
+            "SELECT l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount FROM `left` l JOIN `right` r ON"
+            f" l.id = r.id AND r.ts BETWEEN l.ts - INTERVAL '{WITHIN}' SECOND AND l.ts + INTERVAL '{WITHIN}' SECOND",
+            ("id", "amount", "right_amount"),
+        ),
+        Compared(
+            "q3",
+            "sellers of three states with auctions of a category",
+            ("person", "auction"),
+            "CREATE VIEW people AS SELECT TABLE id AS _key, id, name, city, state FROM person;"
+            " SELECT STREAM p.name, p.city, p.state, a.id FROM auction a JOIN people p ON a.seller = p.id"
+            " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA');",
+            "SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id"
+            " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
+            ("name", "city", "state", "id"),
+        ),
+        Compared(
+            "q4",
+            "the average of the winning prices of each category",
+            ("auction", "bid"),
+            _WINNING + "SELECT TABLE category, avg(final) AS final FROM winning GROUP BY category;",
+            "SELECT category, AVG(CAST(final AS DOUBLE)) AS final FROM (SELECT MAX(b.price) AS final, a.category"
+            " FROM auction a, bid b WHERE a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires"
+            " GROUP BY a.id, a.category) GROUP BY category",
+            ("category", "final"),
+            ("category",),
+        ),
+        Compared(
+            "q5",
+            "the auctions with most bids of each sliding window",
+            ("bid",),
+            "CREATE VIEW bids_per_window AS SELECT TABLE auction, window_start AS since, count(*) AS n"
+            f" FROM {_HOP} GROUP BY auction, window_start, window_end;"
+            " CREATE VIEW most_bids AS SELECT TABLE since, max(n) AS most FROM bids_per_window GROUP BY since;"
+            " SELECT TABLE b.auction, b.n FROM bids_per_window b"
+            " JOIN most_bids m ON b.since = m.since AND b.n = m.most;",
+            "SELECT a.auction, a.num AS n FROM (SELECT auction, count(*) AS num, window_start AS s, window_end AS e"
+            f" FROM {_HOP} GROUP BY auction, window_start, window_end) a JOIN (SELECT max(c.num) AS most, c.s, c.e FROM"
+            f" (SELECT count(*) AS num, window_start AS s, window_end AS e FROM {_HOP}"
+            " GROUP BY auction, window_start, window_end) c GROUP BY c.s, c.e) m"
+            " ON a.s = m.s AND a.e = m.e AND a.num >= m.most",
+            ("auction", "n"),
+            ("auction", "n"),
+        ),
+        Compared(
+            "q7",
+            "the highest bid of each window",
+            ("bid",),
+            "SELECT TABLE window_end, max(price) AS price, max_by(auction, price) AS auction, max_by(bidder, price) AS"
+            f" bidder FROM {_TUMBLE.format('bid')} GROUP BY window_start, window_end;",
+            "SELECT b.auction, b.price, b.bidder FROM bid b JOIN (SELECT MAX(price) AS most, window_end AS e"
+            f" FROM {_TUMBLE.format('bid')} GROUP BY window_start, window_end) m ON b.price = m.most"
+            " WHERE b.`at` BETWEEN m.e - INTERVAL '10' SECOND AND m.e",
+            ("auction", "price", "bidder"),
+            ("window_end",),
+        ),
+        Compared(
+            "q8",
+            "people who open auctions in the window in which they come",
+            ("person", "auction"),
+            "CREATE VIEW newcomers AS SELECT TABLE id, name, window_start AS since"
+            f" FROM {_TUMBLE.format('person')} GROUP BY id, name, window_start, window_end HAVING count(*) > 0;"
+            " CREATE VIEW sellers AS SELECT TABLE seller, window_start AS since"
+            f" FROM {_TUMBLE.format('auction')} GROUP BY seller, window_start, window_end HAVING count(*) > 0;"
+            " SELECT TABLE n.id, n.name FROM newcomers n JOIN sellers s ON n.id = s.seller AND n.since = s.since;",
+            "SELECT p.id, p.name FROM (SELECT id, name, window_start AS s, window_end AS e"
+            f" FROM {_TUMBLE.format('person')} GROUP BY id, name, window_start, window_end) p JOIN (SELECT seller,"
+            f" window_start AS s, window_end AS e FROM {_TUMBLE.format('auction')}"
+            " GROUP BY seller, window_start, window_end) a ON p.id = a.seller AND p.s = a.s AND p.e = a.e",
+            ("id", "name"),
+            ("id",),
+        ),
+        Compared(
+            "q9",
+            "the winning bid of each auction",
+            ("auction", "bid"),
+            _WINNING + "SELECT TABLE id, seller, bidder, final FROM winning;",
+            "SELECT id, seller, bidder, price AS final FROM (SELECT a.id, a.seller, b.bidder, b.price,"
+            " ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.`at` ASC) AS place FROM auction a, bid b"
+            " WHERE a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires) WHERE place <= 1",
+            ("id", "seller", "bidder", "final"),
+            ("id",),
+        ),
+        Compared(
+            "q20",
+            "bids with their auctions, of a category",
+            ("auction", "bid"),
+            "CREATE VIEW auctions AS SELECT TABLE id AS _key, id, item, category FROM auction;"
+            " SELECT STREAM b.auction, b.bidder, b.price, a.item, a.category"
+            " FROM bid b JOIN auctions a ON b.auction = a.id WHERE a.category = 10;",
+            "SELECT b.auction, b.bidder, b.price, a.item, a.category FROM bid b JOIN auction a ON b.auction = a.id"
+            " WHERE a.category = 10",
+            ("auction", "bidder", "price", "item", "category"),
+        ),
+    )
+}
