@@ -55,6 +55,14 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(path), link
 
 
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    lines = re.findall(r"^ {6}- \"?([^\"\n]+\.md)\"?$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    named = [line for line in lines if "*" not in line]
+    assert len(named) > 20 and not [line for line in named if not (ROOT / line).exists()]
+    shown = {page for line in lines for page in ROOT.glob(line)}
+    assert not [name(page) for page in PAGES if page not in shown and page.parent.name != "assets"]
+
+
 def test_contributing_names_files_that_exist() -> None:
     named = re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
     missing = [
