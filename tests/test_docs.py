@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import json
 import re
 import runpy
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import watersmeet as ws
@@ -106,16 +111,38 @@ def test_what_is_written_elsewhere_has_its_pair(page: Path) -> None:
     assert f"]({page.name})" in (page.parent / "README.md").read_text("utf-8")
 
 
-def test_troubleshooting_names_commands_and_options_that_exist() -> None:
+COMMAND = re.compile(r"(?:^|[ /(])watersmeet((?: [a-z]+)*)((?:[^\S\n]|\\\n)?(?:\\\n|[^\n])*)", re.MULTILINE)
 
-    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-    named = re.findall(r"watersmeet ((?:state )?[a-z]+)([^`\n]*)", page)
-    assert len(named) > 20
-    for command, rest in named:
-        options = set(re.findall(r"--[a-z-]+", re.split(r" {2,}", rest)[0]))
-        helped = CliRunner().invoke(app, [*command.split(), "--help"])
-        assert helped.exit_code == 0, command
-        assert options <= set(re.findall(r"--[a-z-]+", helped.output)), f"{command}: {options}"
+
+COMMANDS = typer.main.get_command(app)
+
+
+@cache
+def options_of(command: str) -> set[str] | None:
+    """The options of a command and, if it is a group, its first words; None if there is none of that name."""
+    found: Any = COMMANDS
+    for word in command.split():
+        inside = getattr(found, "commands", None)
+        if inside is None:
+            break  # the rest are its arguments
+        if word not in inside:
+            return None
+        found = inside[word]
+    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts, "--help")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    """Of every command that is written as code, up to where its line goes on to something else."""
+    text = page.read_text("utf-8")
+    shown = [block for info, block in FENCE.findall(text) if info.split(" ")[0] in ("text", "console", "sh", "bash")]
+    texts = (*shown, *re.findall(r"`([^`]+)`", FENCE.sub("", text)))
+    for command, rest in (found for text in texts for found in COMMAND.findall(text)):
+        known = options_of(command)
+        assert known is not None, f"watersmeet{command}"
+        written = re.split(r" {2,}|[|;#]|&&| > |, ", rest.replace("\\\n", ""))[0]
+        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", written)) - known
+        assert not unknown, f"watersmeet{command}: {unknown}"
 
 
 @pytest.mark.parametrize("page", pages_with("sql refused"), ids=name)
@@ -138,6 +165,28 @@ def test_python_calls_have_the_arguments_that_are_shown(page: Path) -> None:
                 assert read_script(ast.literal_eval(call.args[0])).queries
             elif function is ws.join:
                 read_expression(ast.literal_eval(named["on"]))
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_python_names_what_is_there(page: Path) -> None:
+    """Whatever is imported from the package, and every name behind ``ws.``."""
+    for block in blocks(page, "python"):
+        for node in ast.walk(compile(block, name(page), "exec", ast.PyCF_ONLY_AST)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("watersmeet"):
+                module = importlib.import_module(node.module or "")
+                assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ws":
+                assert hasattr(ws, node.attr), ast.unparse(node)
+
+
+@pytest.mark.parametrize("page", pages_with("json"), ids=name)
+def test_json_can_be_read(page: Path) -> None:
+    """A document, or one in each line, as files of rows have them."""
+    for block in blocks(page, "json"):
+        try:
+            json.loads(block)
+        except json.JSONDecodeError:
+            assert [json.loads(line) for line in block.splitlines() if line]
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"), ids=name)
