@@ -213,18 +213,41 @@ def is_in_process(command: str) -> bool:
     return command.split()[:2] in [["watersmeet", name] for name in IN_PROCESS]
 
 
-def test_the_readme_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All commands that need no Spark are run, in the order of the page."""
-    readme = ROOT / "README.md"
+PRINTED = {"README.md": ["init", "check", "test"], "docs/first-steps.md": ["explain", "check"]}
+"""Pages whose commands print what is shown, and those of them that need no Spark, in the order of the page."""
+
+
+@pytest.mark.parametrize("page", PRINTED)
+def test_commands_print_what_is_shown(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("clicks.sql").write_text("".join(blocks(readme, "sql refused")))
-    run = [
-        (c, output) for c, output in shown_commands(readme) if c.split()[:2] in [["watersmeet", n] for n in IN_PROCESS]
-    ]
-    assert [command.split()[1] for command, _ in run] == ["init", "check", "explain", "test", "check"]
+    if page != "README.md":  # where the project is made
+        assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
+    Path("clicks.sql").write_text("".join(blocks(ROOT / page, "sql refused")))
+    run = [(command, output) for command, output in shown_commands(ROOT / page) if is_in_process(command)]
+    assert [command.split()[1] for command, _ in run] == PRINTED[page]
     for command, output in run:
         assert CliRunner().invoke(app, command.split()[1:]).output.strip() == output.strip(), command
-    assert Path("shop/sql/joined.sql").read_text() in readme.read_text("utf-8")
+
+
+def test_the_readme_shows_the_query_that_init_writes(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["init", str(tmp_path / "shop")]).exit_code == 0
+    assert (tmp_path / "shop/sql/joined.sql").read_text() in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_has_figures_that_the_page_of_them_has() -> None:
+    readme, page = ((ROOT / path).read_text("utf-8") for path in ("README.md", "docs/performance.md"))
+    section = readme.partition("## Figures")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d+,\d{3}|\d+\.\d+ times|\b[0-9a-f]{7}\b", section)
+    assert len(figures) > 6 and not [figure for figure in figures if figure not in page]
+
+
+def test_the_picture_of_the_readme_is_small_and_shows_commands_that_exist() -> None:
+    """It is made of a run that no test repeats."""
+    picture = ROOT / "docs" / "images" / "terminal.svg"
+    made = runpy.run_path(str(ROOT / "docs" / "make_terminal.py"))
+    assert picture.stat().st_size < 300_000
+    assert ", then ".join(made["COMMANDS"]) in picture.read_text("utf-8")
+    assert all(options_of(" " + " ".join(command.split()[1:2])) for command in made["COMMANDS"])
 
 
 @pytest.mark.spark
