@@ -11,10 +11,10 @@ UV := $(BIN)/uv
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests bench bench-peers cases matrix matrix-one soak faults lock clean
+.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## prepare .venv with the command in it (.venv/bin/watersmeet)
 
@@ -63,6 +63,17 @@ check-types:
 check-tests:
 	WATERSMEET_EXAMPLES=0.3 $(BIN)/python -m pytest -q -m "not spark"
 
+docs: .venv-docs/.installed ## the site, from docs/ into build/site; links that lead nowhere fail
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build
+	.venv-docs/bin/python docs/check_site.py build/site
+	@echo "Open build/site/index.html"
+
+# What builds the site has an environment of its own, for which nobody else pays.
+.venv-docs/.installed: requirements/docs.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
+	@touch $@
+
 bench: install ## the same join through Watersmeet and through Spark's own, side by side
 	$(BIN)/python -m bench
 	$(BIN)/python -m bench.latency
@@ -110,11 +121,12 @@ faults: install ## two hundred kills, full disks and restarts; every row must be
 lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/build.in -o requirements/build.txt
+	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/docs.in -o requirements/docs.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) --extra spark --extra java --extra dev pyproject.toml -o requirements/dev.txt
 
 # No index is written into the files: they install from whatever index the machine is set up with.
 LOCK_OPTIONS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock"
 
 clean: ## remove .venv and what the tools leave behind
-	rm -rf .venv .venv-spark-* .venv-peers-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-docs .venv-spark-* .venv-peers-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+import json
 import re
 import runpy
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import watersmeet as ws
@@ -55,6 +60,14 @@ def test_relative_links_resolve(page: Path) -> None:
         assert not anchor or anchor in anchors(path), link
 
 
+def test_the_navigation_of_the_site_has_every_page() -> None:
+    lines = re.findall(r"^ {6}- \"?([^\"\n]+\.md)\"?$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    named = [line for line in lines if "*" not in line]
+    assert len(named) > 20 and not [line for line in named if not (ROOT / line).exists()]
+    shown = {page for line in lines for page in ROOT.glob(line)}
+    assert not [name(page) for page in PAGES if page not in shown and page.parent.name != "assets"]
+
+
 def test_contributing_names_files_that_exist() -> None:
     named = re.findall(r"`([\w./-]+(?:\.py|\.toml|/))`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
     missing = [
@@ -98,16 +111,38 @@ def test_what_is_written_elsewhere_has_its_pair(page: Path) -> None:
     assert f"]({page.name})" in (page.parent / "README.md").read_text("utf-8")
 
 
-def test_troubleshooting_names_commands_and_options_that_exist() -> None:
+COMMAND = re.compile(r"(?:^|[ /(])watersmeet((?: [a-z]+)*)((?:[^\S\n]|\\\n)?(?:\\\n|[^\n])*)", re.MULTILINE)
 
-    page = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-    named = re.findall(r"watersmeet ((?:state )?[a-z]+)([^`\n]*)", page)
-    assert len(named) > 20
-    for command, rest in named:
-        options = set(re.findall(r"--[a-z-]+", re.split(r" {2,}", rest)[0]))
-        helped = CliRunner().invoke(app, [*command.split(), "--help"])
-        assert helped.exit_code == 0, command
-        assert options <= set(re.findall(r"--[a-z-]+", helped.output)), f"{command}: {options}"
+
+COMMANDS = typer.main.get_command(app)
+
+
+@cache
+def options_of(command: str) -> set[str] | None:
+    """The options of a command and, if it is a group, its first words; None if there is none of that name."""
+    found: Any = COMMANDS
+    for word in command.split():
+        inside = getattr(found, "commands", None)
+        if inside is None:
+            break  # the rest are its arguments
+        if word not in inside:
+            return None
+        found = inside[word]
+    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts, "--help")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_and_options_exist(page: Path) -> None:
+    """Of every command that is written as code, up to where its line goes on to something else."""
+    text = page.read_text("utf-8")
+    shown = [block for info, block in FENCE.findall(text) if info.split(" ")[0] in ("text", "console", "sh", "bash")]
+    texts = (*shown, *re.findall(r"`([^`]+)`", FENCE.sub("", text)))
+    for command, rest in (found for text in texts for found in COMMAND.findall(text)):
+        known = options_of(command)
+        assert known is not None, f"watersmeet{command}"
+        written = re.split(r" {2,}|[|;#]|&&| > |, ", rest.replace("\\\n", ""))[0]
+        unknown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", written)) - known
+        assert not unknown, f"watersmeet{command}: {unknown}"
 
 
 @pytest.mark.parametrize("page", pages_with("sql refused"), ids=name)
@@ -130,6 +165,28 @@ def test_python_calls_have_the_arguments_that_are_shown(page: Path) -> None:
                 assert read_script(ast.literal_eval(call.args[0])).queries
             elif function is ws.join:
                 read_expression(ast.literal_eval(named["on"]))
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=name)
+def test_python_names_what_is_there(page: Path) -> None:
+    """Whatever is imported from the package, and every name behind ``ws.``."""
+    for block in blocks(page, "python"):
+        for node in ast.walk(compile(block, name(page), "exec", ast.PyCF_ONLY_AST)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("watersmeet"):
+                module = importlib.import_module(node.module or "")
+                assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ws":
+                assert hasattr(ws, node.attr), ast.unparse(node)
+
+
+@pytest.mark.parametrize("page", pages_with("json"), ids=name)
+def test_json_can_be_read(page: Path) -> None:
+    """A document, or one in each line, as files of rows have them."""
+    for block in blocks(page, "json"):
+        try:
+            json.loads(block)
+        except json.JSONDecodeError:
+            assert [json.loads(line) for line in block.splitlines() if line]
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"), ids=name)
@@ -156,18 +213,41 @@ def is_in_process(command: str) -> bool:
     return command.split()[:2] in [["watersmeet", name] for name in IN_PROCESS]
 
 
-def test_the_readme_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All commands that need no Spark are run, in the order of the page."""
-    readme = ROOT / "README.md"
+PRINTED = {"README.md": ["init", "check", "test"], "docs/first-steps.md": ["explain", "check"]}
+"""Pages whose commands print what is shown, and those of them that need no Spark, in the order of the page."""
+
+
+@pytest.mark.parametrize("page", PRINTED)
+def test_commands_print_what_is_shown(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("clicks.sql").write_text("".join(blocks(readme, "sql refused")))
-    run = [
-        (c, output) for c, output in shown_commands(readme) if c.split()[:2] in [["watersmeet", n] for n in IN_PROCESS]
-    ]
-    assert [command.split()[1] for command, _ in run] == ["init", "check", "explain", "test", "check"]
+    if page != "README.md":  # where the project is made
+        assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
+    Path("clicks.sql").write_text("".join(blocks(ROOT / page, "sql refused")))
+    run = [(command, output) for command, output in shown_commands(ROOT / page) if is_in_process(command)]
+    assert [command.split()[1] for command, _ in run] == PRINTED[page]
     for command, output in run:
         assert CliRunner().invoke(app, command.split()[1:]).output.strip() == output.strip(), command
-    assert Path("shop/sql/joined.sql").read_text() in readme.read_text("utf-8")
+
+
+def test_the_readme_shows_the_query_that_init_writes(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["init", str(tmp_path / "shop")]).exit_code == 0
+    assert (tmp_path / "shop/sql/joined.sql").read_text() in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_readme_has_figures_that_the_page_of_them_has() -> None:
+    readme, page = ((ROOT / path).read_text("utf-8") for path in ("README.md", "docs/performance.md"))
+    section = readme.partition("## Figures")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d+,\d{3}|\d+\.\d+ times|\b[0-9a-f]{7}\b", section)
+    assert len(figures) > 6 and not [figure for figure in figures if figure not in page]
+
+
+def test_the_picture_of_the_readme_is_small_and_shows_commands_that_exist() -> None:
+    """It is made of a run that no test repeats."""
+    picture = ROOT / "docs" / "images" / "terminal.svg"
+    made = runpy.run_path(str(ROOT / "docs" / "make_terminal.py"))
+    assert picture.stat().st_size < 300_000
+    assert ", then ".join(made["COMMANDS"]) in picture.read_text("utf-8")
+    assert all(options_of(" " + " ".join(command.split()[1:2])) for command in made["COMMANDS"])
 
 
 @pytest.mark.spark

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 import typer
 
-from watersmeet.errors import WatersmeetError
+from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.references import masked
 
 REFUSED, WRONG, MISTAKE, FAILED, DIED, INTERRUPTED = 1, 2, 3, 4, 5, 128
@@ -45,7 +45,8 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
     """Turn what is raised inside into a message and an exit code."""
     is_debug = bool(context.find_root().obj)
     try:
-        yield
+        with _spark_named():
+            yield
     except WatersmeetError as error:
         if is_debug:
             _show_stack()
@@ -63,6 +64,17 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
         hint = "" if is_debug else " Run again with --debug to see where."
         sys.stderr.write(f"watersmeet: {_one_line(error)}\nThis is not expected.{hint}\n")
         raise typer.Exit(MISTAKE) from None
+
+
+@contextmanager
+def _spark_named() -> Generator[None]:
+    """Turn the want of PySpark, wherever a command first imports it, into a refusal that says what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        raise refuse("SPARK_NOT_INSTALLED", package="pyspark") from None
 
 
 def _show_stack() -> None:
