@@ -68,7 +68,8 @@ class Source:
     ``primary_key`` are the columns that tell the rows of a table apart; a table without one is a bag of rows that
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
     ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
-    columns were read from; empty: they are declared.
+    columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
+    the same row, each with that time.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Source:
     changes: str | None = None
     is_static: bool = False
     read_from: str = ""
+    ends: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:

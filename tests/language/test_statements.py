@@ -291,7 +291,7 @@ def test_types_in_one_spelling(written: str, normal: str):
         ("SELECT a FROM b WINDOW BY TUMBLE 5m", "WINDOW BY", "WINDOW BY"),
         ("SELECT a FROM b LATERAL VIEW explode(c) d AS e", "LATERAL VIEW", "VIEW"),
         ("SELECT a FROM b LATERAL xs AS x SYNC JOIN c", "SYNC JOIN behind LATERAL", "SYNC JOIN"),
-        ("SELECT a FROM TABLE(CUMULATE(TABLE b))", "TABLE(CUMULATE...) as a source", "TABLE"),
+        ("SELECT a FROM TABLE(EXPLODE(TABLE b))", "TABLE(EXPLODE...) as a source", "TABLE"),
         ("SELECT a FROM b LIMIT 5", "LIMIT without ORDER BY", "LIMIT"),
         ("CREATE VIEW v AS SELECT a FROM b LATE INTO s", "LATE INTO inside a view or subquery", "LATE INTO"),
         ("CREATE STREAM s (a INT) CHANGES FROM delta", "CHANGES FROM of a stream", "CHANGES FROM"),

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
+from watersmeet.duration import MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.nodes import Item, Query, Scan
+from watersmeet.plan.expressions import windows_in
+from watersmeet.plan.nodes import Item, Lateral, Query, Scan
+from watersmeet.plan.windows import Windows
 from watersmeet.queries import read_script
 
 
@@ -69,6 +75,27 @@ def test_they_are_read_as_windows_of_spark(text: str, items: list[str], by: list
     assert found.relation.window is None
 
 
+@pytest.mark.parametrize(
+    ("function", "windows"),
+    [
+        ("TUMBLE(TABLE bids, DESCRIPTOR(t), 1m)", Windows(MINUTE, 1, -MINUTE, MINUTE, -MINUTE)),
+        ("HOP(TABLE bids, DESCRIPTOR(t), 4s, 10s)", Windows(4 * SECOND, 3, -4 * SECOND, 10 * SECOND, -4 * SECOND)),
+        ("CUMULATE(TABLE(bids), DESCRIPTOR(t), 1s, 1m)", Windows(MINUTE, 60, 0, SECOND, SECOND)),
+    ],
+    ids=["TUMBLE", "HOP", "CUMULATE"],
+)
+def test_a_source_that_is_not_grouped_is_a_subquery_with_the_bounds_of_windows(function: str, windows: Windows):
+    found = query(f"SELECT * FROM TABLE({function}) AS w WHERE k > 1")
+    [view] = found.views
+    assert found.relation == replace(cast("Scan", found.relation), source=view.name, alias="w")
+    rows = view.query.relation
+    assert isinstance(rows, Lateral)
+    assert isinstance(rows.input, Scan)
+    assert rows.input.source == "bids"
+    assert windows_in(rows.array) == windows
+    assert [item.name for item in view.query.items if isinstance(item, Item)] == ["window_start", "window_end"]
+
+
 def test_names_of_columns_stay():
     found = query(
         "SELECT window_start, Window_End FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m)) GROUP BY window_start"
@@ -82,15 +109,21 @@ def test_names_of_columns_stay():
     ("text", "hint"),
     [
         ("SELECT count(*) FROM b GROUP BY SESSION(t)", "SESSION(t, INTERVAL '5' MINUTES)"),
-        ("SELECT count(*) FROM b GROUP BY CUMULATE(t, 1m, 1h)", "group by the step"),
+        ("SELECT count(*) FROM b GROUP BY CUMULATE(t, 1m, 1h)", "FROM TABLE(CUMULATE(TABLE bids"),
         ("SELECT count(*) FROM b GROUP BY TUMBLE(t)", "TUMBLE(t, INTERVAL '10' MINUTES)"),
         ("SELECT count(*) FROM b GROUP BY HOP(t, 1m)", "the slide, then the size"),
-        ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m))", "GROUP BY window_start, window_end"),
+        ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m))", "GROUP BY window_start, window_end"),
         ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t)))", "INTERVAL '10' MINUTES"),
         ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m)) GROUP BY window_end, k", "behind PARTITION BY"),
         ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t)))", "TABLE(SESSION(TABLE bids PARTITION BY bidder"),
-        ("SELECT k FROM TABLE(CUMULATE(TABLE b, DESCRIPTOR(t), 1m, 1h))", "TUMBLE, HOP or SESSION"),
-        ("SELECT k FROM a JOIN TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 1m)) w ON a.k = w.k", "aggregate in a view"),
+        ("SELECT k FROM TABLE(CUMULATE(TABLE b, DESCRIPTOR(t), 7m, 1h))", "expected a size that is several steps"),
+        ("SELECT k FROM TABLE(HOP(TABLE b, DESCRIPTOR(t), 2h, 1h))", "expected a size that is no less than the slide"),
+        ("SELECT k FROM TABLE(HOP(TABLE b, DESCRIPTOR(t), 2, 10))", "expected a duration"),
+        ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 0s))", "expected a duration"),
+        ("SELECT k FROM TABLE(HOP(DATA => TABLE b, TIMECOL => DESCRIPTOR(t), SIZE => 1m, SLIDE => 1h))", "slide, size"),
+        ("SELECT k FROM TABLE(TUMBLE(TABLE(HOP(TABLE b, DESCRIPTOR(t), 1m, 1h)), DESCRIPTOR(t), 1m))", "stream itself"),
+        ("SELECT k FROM a JOIN TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m)) w ON a.k = w.k", "group it in a view"),
+        ("SELECT k FROM TABLE(orders)", "write the name alone: `orders`"),
     ],
 )
 def test_what_else_is_refused(text: str, hint: str):

@@ -37,7 +37,8 @@ ON_SPARK = frozenset(
     table-composite-keys table-filter table-foreign-key table-full-join table-keys-of-all-types table-of-a-stream
     table-residual timestamps-with-lag union-idle-part view-impose-order view-late-rows
     view-names-inside-and-outside view-of-a-join view-twice view-union window-everything window-punctuation
-    top-of-a-table top-of-each-group top-of-each-group-of-a-table window-time window-unmatched-apart
+    top-of-a-table top-of-each-group top-of-each-group-of-a-table window-time window-unmatched-apart windows-cumulate
+    windows-hop-join windows-tumble-join
     """.split()  # noqa: SIM905 - a list of words is read as one
 )
 ALL = os.environ.get("WATERSMEET_CASES") == "all"

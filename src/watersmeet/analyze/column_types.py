@@ -65,7 +65,7 @@ def _split(text: str) -> list[str]:
 
 
 def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
-    """The type of a column, of a field inside one or of a cast; None where only Spark can tell.
+    """The type of a column, of a field inside one, of a cast or of windows; None where only Spark can tell.
 
     >>> from watersmeet.plan.expressions import column
     >>> type_of(Expr("cast", (column(("a",)),), value="BIGINT"), {})
@@ -73,6 +73,9 @@ def type_of(expr: Expr, sources: Mapping[str, Source]) -> str | None:
     """
     if expr.op == "cast":
         return str(expr.value)
+    if expr.op == "windows":
+        time = type_of(expr.args[0], sources)
+        return None if time is None else f"ARRAY<STRUCT<start: {time}, end: {time}>>"
     if expr.op != "column":
         return None
     [ref] = expr.refs

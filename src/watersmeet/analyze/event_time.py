@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import Scan
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, TimeColumn
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 from watersmeet.type_names import BY_NAME, Family, family_of
 
 
@@ -121,3 +121,29 @@ def time_named(column: Expr, times: tuple[EventTime, ...]) -> EventTime | None:
     [ref] = column.refs
     named = (ref.source, ref.name)
     return None if ref.path else next((t for t in times if (t.column.alias, t.column.name) == named), None)
+
+
+def time_ended(column: Expr, relation: AnalyzedRelation) -> EventTime | None:
+    """The event time around which a column of the same row ends a window; None if it is no such end."""
+    found = _window_ended(column.refs[0], relation) if column.op == "column" else None
+    return next((time for time in event_times(relation) if time.column == found), None)
+
+
+def _window_ended(ref: Reference, relation: AnalyzedRelation) -> TimeColumn | None:
+    if isinstance(relation, AnalyzedLeaf):
+        is_own = ref.source == relation.alias and not ref.path
+        time = dict(relation.source.ends).get(ref.name) if is_own else None
+        return None if time is None else TimeColumn(relation.alias, time)
+    if isinstance(relation, AnalyzedLateral) and relation.array.op == "windows" and ref.source == relation.alias:
+        time = relation.array.args[0].refs[0]
+        return TimeColumn(time.source, time.name) if ref.path == ("end",) and not time.path else None
+    return next((found for side in relation.inputs if (found := _window_ended(ref, side)) is not None), None)
+
+
+def is_padded(alias: str, relation: AnalyzedRelation) -> bool:
+    """Whether a relation has rows that show no part of a source."""
+    for port, side in enumerate(relation.inputs):
+        if alias in side.aliases:
+            pads = isinstance(relation, AnalyzedJoin) and relation.pads(port) is not None
+            return pads or (not isinstance(relation, AnalyzedLeaf) and is_padded(alias, side))
+    return False

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import EventTime, event_times, time_named
+from watersmeet.analyze.event_time import EventTime, event_times, is_padded, time_ended, time_named
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.result_key import grouped
 from watersmeet.analyze.scope import splice
@@ -248,7 +248,10 @@ def _starts(expr: Expr, *calls: str) -> bool:
 
 
 def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime | None]:
-    """The event-time window among what is grouped by: ``window(t, ...)`` of a watermarked column, or a session."""
+    """The event-time window among what is grouped by, and its time.
+
+    It is ``window(t, ...)`` of a watermarked column, a session, or the end of a window that a row came with.
+    """
     if draft.relation is None:
         return None, None
     times = event_times(draft.relation)
@@ -258,4 +261,7 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
             time = time_named(_as_column(expr, expr.refs[0]), times)
             if time is not None:
                 return output.name, time
+        ended = time_ended(expr, draft.relation)
+        if ended is not None and not is_padded(ended.column.alias, draft.relation):
+            return output.name, ended
     return None, None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import event_times, time_named
+from watersmeet.analyze.event_time import event_times, time_ended, time_named
 from watersmeet.analyze.result_key import in_one, key_of
 from watersmeet.analyze.scope import KEY, show
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
@@ -51,6 +51,9 @@ def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None
         for output in query.outputs
         if (time := time_named(output.expr, times)) is not None
     )
+    shown_as = {time.column: o.name for o in query.outputs if (time := time_named(o.expr, times)) is not None}
+    ended = ((o.name, time_ended(o.expr, query.relation)) for o in query.outputs if shown_as)
+    ends = tuple((name, shown_as[time.column]) for name, time in ended if time is not None and time.column in shown_as)
     format_ = _key_format(query, store, sources)
     options = {} if format_ is None else {KEY_FORMAT: format_}
     inner, order = _with_its_key(query), _order(query)
@@ -58,7 +61,7 @@ def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None
         options |= {"key": ", ".join(inner.key)}
     return Source(
         name, fields_, marks, query.result, options=options, span=span, order=None if order is None else order.name,
-        primary_key=_primary_key(query) if inner is None else inner.primary_key,
+        primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends,
     )  # fmt: skip
 
 

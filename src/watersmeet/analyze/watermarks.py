@@ -40,6 +40,9 @@ def assume_watermarks(draft: Draft) -> Draft:
 def _assume(draft: Draft, relation: Relation, sources: Sources) -> Sources:
     for side in relation.inputs:
         sources = _assume(draft, side, sources)
+    if isinstance(relation, Lateral) and relation.array.op == "windows":
+        [time] = relation.array.args[0].refs
+        return watermarked(sources, time.source, time.name) if time.source else sources
     if not relation.inputs or isinstance(relation, Lateral):
         return sources
     return draft.family(relation).assume(draft, relation, sources)
@@ -92,6 +95,9 @@ def watermark_hint(side: AnalyzedLeaf, compared: list[str]) -> str:
     """Which watermark to declare for a source; ``compared`` are its columns that a condition mentions."""
     source = side.source
     if isinstance(side, AnalyzedView):
+        inside, windowed = unmarked(side.query.relation), side.query.relation
+        if inside and isinstance(windowed, AnalyzedLateral) and windowed.array.op == "windows":
+            return watermark_hint(inside[0], [ref.name for ref in windowed.array.references])
         return "select a watermarked column in that view, as it is."
     column = _likely_time(source, compared)
     if side.parts:

@@ -142,7 +142,9 @@ def _relation(relation: Relation, said: _Said) -> Block:
             parts = (_scan(scan, said) for scan in relation.scans)
             return _block("union", heading, said.of_source(relation.clause), *parts)
         case Lateral():
-            heading = f"LATERAL {expression_in_words(relation.array)} AS {word(relation.alias)}"
+            array = expression_in_words(relation.array)
+            is_windows = relation.array.op == "windows"
+            heading = f"windows {array}" if is_windows else f"LATERAL {array} AS {word(relation.alias)}"
             return _block("lateral", heading, (), _relation(relation.input, said))
         case Join():
             named = [f"{relation.operator} join, as the plan says"] if relation.operator is not None else []

@@ -207,7 +207,10 @@ def _relation(query: AnalyzedQuery, relation: AnalyzedRelation, known: Known) ->
             below = _relation(query, relation.input, known)
             array = expression_in_words(relation.array)
             heading = f"LATERAL {array} AS {word(relation.alias)}"
-            facts = (("rows", ["each row once with every element; none for an empty array or NULL"]),)
+            rows = "each row once with every element; none for an empty array or NULL"
+            if relation.array.op == "windows":
+                heading, rows = f"windows {array}", "each row once with every window that it is in; none without a time"
+            facts = (("rows", [rows]),)
             data = {"lateral": array, "alias": relation.alias, "filters": texts(relation.filters)}
             step = Step("lateral", heading, facts, data)
             return Block(heading, (step, *_moved(conditions("filter", relation.filters, MOVED))), (below,), "input")

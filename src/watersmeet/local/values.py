@@ -1,7 +1,8 @@
 """Expressions over the rows of a table, in the process: what the kernel's evaluator knows, and a few things besides.
 
-These are fields of structs, casts of whole numbers, and event-time windows that follow one another. All else that Spark
-would compute raises `NeedsSparkError`, so that nothing is ever computed otherwise than Spark does.
+These are fields of structs, casts of whole numbers, event-time windows that follow one another, and those of sources in
+``TABLE(...)``. All else that Spark would compute raises `NeedsSparkError`, so that nothing is ever computed otherwise
+than Spark does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from watersmeet.duration import parse_duration
 from watersmeet.joins.core.condition import Columns, Condition, evaluate, holds
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical.condition import plain_condition
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.schema import arrow_type
 
 _FIELDS = re.compile(r"(?P<path>(?:\.\w+)+)")
@@ -81,6 +82,8 @@ def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
     if expr.op == "other" and len(expr.refs) == 1:
         value = _field_or_window(expr, rows)
         return (expr, {}) if value is None else _as_column(expr, value)
+    if expr.op == "windows":
+        return _as_column(expr, _all_windows(expr, rows))
     if expr.op == "cast":
         value = value_of(expr.args[0], rows)
         kind = arrow_type(str(expr.value))
@@ -116,6 +119,23 @@ def _windows(times: pa.Array, length: str) -> pa.Array | None:
     starts = times.cast(pa.int64()).to_numpy(zero_copy_only=False) // size * size
     bounds = [pa.array(bound, pa.int64()).cast(times.type) for bound in (starts, starts + size)]
     return pa.StructArray.from_arrays(bounds, names=["start", "end"])
+
+
+def _all_windows(expr: Expr, rows: pa.Table) -> pa.Array:
+    """The windows that each time lies in; none for NULL."""
+    windows, times = windows_in(expr), value_of(expr.args[0], rows)
+    if not pa.types.is_timestamp(times.type):
+        raise NeedsSparkError(expr.sql())
+    micros = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = np.arange(windows.number)
+    base = (micros // windows.base * windows.base)[:, None]
+    starts, ends = base + windows.start * numbers, base + windows.first_end + windows.end * numbers
+    lies_in = (ends > micros[:, None]) & times.is_valid().to_numpy(zero_copy_only=False)[:, None]
+    bounds = [pa.array(bound[lies_in], pa.int64()).cast(times.type) for bound in (starts, ends)]
+    offsets = np.concatenate([[0], np.cumsum(lies_in.sum(axis=1))])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.StructArray.from_arrays(bounds, names=["start", "end"])
+    )
 
 
 def _as_column(expr: Expr, value: pa.Array) -> tuple[Expr, dict[str, Any]]:

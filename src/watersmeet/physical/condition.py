@@ -29,7 +29,7 @@ def plain_condition(expr: Expr) -> Condition | None:
         return _constant(expr)
     if expr.op == "column":
         return None if expr.refs[0].path else Column(expr.refs[0].column)
-    if expr.op in ("other", "cast", "call", "aggregate", "around"):
+    if expr.op in ("other", "cast", "call", "aggregate", "around", "windows"):
         return None
     return _folded(expr.op, [plain_condition(arg) for arg in expr.args])
 

@@ -13,13 +13,14 @@ from decimal import Decimal
 from typing import Literal
 
 from watersmeet.catalog import NOWHERE, Span
+from watersmeet.plan.windows import Windows, windows_of, windows_sql
 
 Op = Literal[
     "column", "literal", "interval",
     "and", "or", "not", "is_null",
     "=", "<=>", "<>", "<", "<=", ">", ">=",
     "+", "-", "*", "/", "%", "negate",
-    "cast", "call", "aggregate", "around", "other",
+    "cast", "call", "aggregate", "around", "windows", "other",
 ]  # fmt: skip
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
@@ -27,7 +28,8 @@ comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written 
 aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
 ``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
 the rest. ``around`` is any other text with aggregates in it, CASE for example: its args one behind the other, of which
-the aggregates are expressions and the others pieces of text. Every other function is ``other``."""
+the aggregates are expressions and the others pieces of text. ``windows`` are those that a time lies in, as an array:
+its args are the time and the lengths, as intervals, of the function in ``text``. Every other function is ``other``."""
 
 AGGREGATES = frozenset({
     "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
@@ -141,12 +143,19 @@ class Expr:
                 return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"
             case "around":
                 return "".join(arg.sql(name) for arg in self.args)
+            case "windows":
+                return windows_sql(self.args[0].sql(name), windows_in(self))
             case "or" if self.value == LISTED:
                 # Spark takes minutes for thousands of equalities, and a moment for a list of as many values.
                 members = ", ".join(arg.args[1].sql(name) for arg in self.args)
                 return f"({self.args[0].args[0].sql(name)} IN ({members}))"
             case _:
                 return "(" + f" {self.op.upper()} ".join(arg.sql(name) for arg in self.args) + ")"
+
+
+def windows_in(expr: Expr) -> Windows:
+    """What ``windows`` there are."""
+    return windows_of(expr.text, tuple(int(length.value or 0) for length in expr.args[1:]))
 
 
 def quote(name: str) -> str:

@@ -79,7 +79,8 @@ def _type(query: AnalyzedQuery, expr: Expr) -> str | None:
         return next(field.type for field in made if field.name == ref.column)
     view = next((leaf for leaf in leaves(query.relation) if leaf.alias == ref.source), None)
     if isinstance(view, AnalyzedView):
-        return next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
+        found = next((column.type for column in result_columns(view.query) if column.name == ref.name), None)
+        return found or next((field.type for field in view.source.fields if field.name == ref.name), None) or None
     source = sources_by_alias(query.relation).get(ref.source)
     field = source.field(ref.name) if source is not None else None
     return field.type or None if field is not None else None

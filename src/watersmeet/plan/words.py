@@ -13,7 +13,7 @@ from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, Within
 _LEAF = 8
 _STRENGTH = {
     "or": 1, "and": 2, "not": 3, "is_null": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6, "negate": 7,
-    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "around": _LEAF,
+    "cast": _LEAF, "call": _LEAF, "aggregate": _LEAF, "around": _LEAF, "windows": _LEAF,
 }  # fmt: skip
 _COMPARED = 4
 
@@ -60,6 +60,9 @@ def expression_in_words(expr: Expr) -> str:
         case "call" | "aggregate":
             inside = ", ".join(expression_in_words(arg) for arg in expr.args)
             return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"
+        case "windows":
+            lengths = (format_duration(int(each.value or 0)) for each in expr.args[1:])
+            return f"{expr.text}({', '.join((texts[0], *lengths))})"
         case "around":
             return "".join(expression_in_words(arg) for arg in expr.args)
         case "not":
@@ -83,8 +86,8 @@ def _flattened(ref: Reference) -> Reference:
     # A source that nobody can name, such as that of `_seq`, is not shown.
     # The element of an array has the alias as its name, which is written once.
     is_element = ref.source == ref.name and len(ref.parts) == 1 + len(ref.path)
-    source = () if ref.source.startswith("#") or is_element else (ref.source,)
-    parts = (*source, ref.name, *ref.path) if ref.source else ref.parts
+    source = () if "#" in ref.source or is_element else (ref.source,)
+    parts = (*source, ref.name.rpartition("#")[2], *ref.path) if ref.source else ref.parts
     return replace(ref, name=".".join(word(part) for part in parts), path=())
 
 

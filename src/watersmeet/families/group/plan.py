@@ -73,7 +73,8 @@ def _arguments(group: AnalyzedGroup) -> dict[str, str]:
 def _end(group: AnalyzedGroup) -> Expr:
     """The end of the window that a row belongs to."""
     window = next(by.expr for by in group.by if by.name == group.window)
-    return Expr("other", text=f"{window.text}.end", refs=window.refs)
+    is_end = window.op == "column"
+    return window if is_end else Expr("other", text=f"{window.text}.end", refs=window.refs)
 
 
 def _type(aggregate: Expr, types: Types) -> str:

@@ -4,6 +4,9 @@ A life is ``end >= time - constant``, between a watermarked column of one side a
 of the other: a column, or an expression whose type is known. Once the watermark of ``time`` has passed the end of a
 row, no row that may still come can meet it. The comparison stays part of the condition, which says everything; a life
 only says what follows from it for the state. A row whose end is NULL meets nothing, since the comparison is never true.
+
+An equality gives a life as well, if it is with the end of a window around the time of the other side: rows of one
+window come before that is over.
 """
 
 from __future__ import annotations
@@ -14,12 +17,12 @@ from typing import Literal
 
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.comparison import ordered, sum_of
-from watersmeet.analyze.event_time import EventTime, event_times, keeps, time_named
+from watersmeet.analyze.event_time import EventTime, event_times, keeps, time_ended, time_named
 from watersmeet.catalog import Source
 from watersmeet.duration import DAY
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.facts import sources_by_alias
-from watersmeet.plan.relation import ConditionalJoin
+from watersmeet.plan.relation import ConditionalJoin, TimeColumn
 from watersmeet.type_names import Family, family_of, named
 
 Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
@@ -28,7 +31,10 @@ Kind = Literal["timestamp", "timestamp_ntz", "date", "integer", "interval"]
 
 @dataclass(frozen=True)
 class Life:
-    """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written."""
+    """``end >= time - constant`` (``>`` if strict), where ``end`` is over the side ``port``, and ``low`` as written.
+
+    ``is_near``: it ends a window around a time of the same row, and so is no further than that is long.
+    """
 
     port: int
     end: Expr
@@ -36,12 +42,16 @@ class Life:
     time: EventTime
     constant: int
     strict: bool
+    is_near: bool = False
 
 
 def lives_of(join: ConditionalJoin) -> tuple[Life, ...]:
     """The lives that the condition of a join gives the rows of its sides."""
     sources = {**sources_by_alias(join.left), **sources_by_alias(join.right)}
-    return tuple(life for part in join.residual for life in _in_part(join, part, sources))
+    equalities = (*join.keys, *(part.args for part in join.residual if part.op == "="))
+    windows = (life for pair in equalities for life in _of_windows(join, pair[0], pair[1]))
+    compared = (life for part in join.residual for life in _compared(join, part))
+    return tuple(life for life in (*compared, *windows) if family_in(life.end, sources) == life.time.family)
 
 
 def untyped_end(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTime] | None:
@@ -52,8 +62,19 @@ def untyped_end(join: ConditionalJoin, part: Expr) -> tuple[Expr, EventTime] | N
     return (found.end, found.time) if found is not None and is_other else None
 
 
-def _in_part(join: ConditionalJoin, part: Expr, sources: dict[str, Source]) -> Iterator[Life]:
-    return (life for life in _compared(join, part) if family_in(life.end, sources) == life.time.family)
+def _of_windows(join: ConditionalJoin, one: Expr, another: Expr) -> Iterator[Life]:
+    """What the equality of two values says of the end of rows: one of them is the end of a window."""
+    for port, (side, other) in enumerate(((join.left, join.right), (join.right, join.left))):
+        for end, theirs in ((one, another), (another, one)):
+            time = time_ended(theirs, other) if end.sources and end.sources <= frozenset(side.aliases) else None
+            if time is not None:
+                is_near = time_ended(end, side) is not None
+                yield Life(port, end, _column(time.column), time, 0, strict=True, is_near=is_near)
+
+
+def _column(time: TimeColumn) -> Expr:
+    reference = Reference((time.alias, time.name), 0, 1, time.alias, time.name)
+    return Expr("column", text="t", refs=(reference,))
 
 
 def _compared(join: ConditionalJoin, part: Expr) -> Iterator[Life]:

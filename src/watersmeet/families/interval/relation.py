@@ -27,8 +27,9 @@ class AnalyzedIntervalJoin(ConditionalJoin):
         return lives_of(self)
 
     def is_timed(self, port: int) -> bool:
-        """Whether a bound tells how long all rows of a side are kept."""
-        return any(bound.column.alias in self.inputs[port].aliases for bound in self.bounds)
+        """Whether a bound, or the window that each row is in, tells how long all rows of a side are kept."""
+        is_bound = any(bound.column.alias in self.inputs[port].aliases for bound in self.bounds)
+        return is_bound or any(life.port == port and life.is_near for life in self.lives)
 
     @property
     def is_bounded(self) -> bool:

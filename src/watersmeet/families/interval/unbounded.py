@@ -14,7 +14,7 @@ from watersmeet.families.interval.lives import untyped_end
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Join
-from watersmeet.plan.relation import AnalyzedRelation, TimeColumn
+from watersmeet.plan.relation import AnalyzedRelation, TimeColumn, leaves
 from watersmeet.plan.words import expression_in_words, kind_in_words
 
 Cause = Literal["nothing", "one direction", "or", "cast", "not constant", "distinct"]
@@ -149,7 +149,9 @@ def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both:
         case "distinct":
             return f"write `{left} = {right}`."
         case "nothing":
-            return f"add a bound, for example `{bound}`."
+            ends = [_window_ends(side) for side in (joined.left, joined.right)]
+            same = f"add `AND {ends[0][0]} = {ends[1][0]}` to join the rows of a window, or" if all(ends) else "add"
+            return f"{same} a bound, for example `{bound}`."
         case "or":
             return f"add a bound beside it, for example `{bound}`."
         case "one direction":
@@ -158,6 +160,11 @@ def _hint(joined: AnalyzedIntervalJoin, cause: Cause, *, is_left: bool, is_both:
             return f"add a bound on the columns themselves, for example `{bound if is_both else 'AND ' + direction}`."
         case "not constant":
             return f"add a constant bound beside it, for example `{bound if is_both else 'AND ' + direction}`."
+
+
+def _window_ends(side: AnalyzedRelation) -> list[str]:
+    """The columns of a side that hold the ends of windows."""
+    return [f"{leaf.alias}.{end}" for leaf in leaves(side) for end, _ in leaf.source.ends]
 
 
 def _bound_example(joined: AnalyzedIntervalJoin) -> str:

@@ -23,9 +23,9 @@ from watersmeet.language.reader.order import (
 from watersmeet.language.reader.outputs import Target, at_store, read_outputs, read_store
 from watersmeet.language.reader.relations import read_relation
 from watersmeet.language.reader.sources import close_query
-from watersmeet.language.reader.windows import of_source
+from watersmeet.language.reader.windows import is_grouped, of_source, with_subqueries
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.nodes import Item, Join, Lateral, Numbered, Query, Relation, ResultKind, Scan, Star, View, leaves
+from watersmeet.plan.nodes import Item, Join, Lateral, Numbered, Query, Relation, ResultKind, Scan, Star, View
 
 _RESULTS: dict[str, ResultKind] = {"STREAM": "stream", "TABLE": "table"}
 CLAUSE_WORDS = (
@@ -119,13 +119,10 @@ def _read_select(cursor: Cursor, first: int, views: tuple[View, ...], target: Ta
     where = numbers_limited(cursor, relation, items, _read_where(cursor, "WHERE"))
     group_by, group_span = _read_group(cursor)
     having = _read_where(cursor, "HAVING")
-    for leaf in leaves(relation):
-        if isinstance(leaf, Scan) and leaf.window is not None and leaf is not relation:
-            hint = "aggregate in a view over it, or write `window(t, '5 minutes')` in GROUP BY behind the join."
-            raise cursor.unsupported(f"TABLE({leaf.window.function}(...)) in a join", hint)
-    if isinstance(relation, Scan) and relation.window is not None:
+    if isinstance(relation, Scan) and is_grouped(relation, group_by):
         items, group_by, (where, having) = of_source(cursor, relation, items, group_by, (where, having))
         relation = replace(relation, window=None)
+    relation = with_subqueries(cursor, relation, group_by)
     qualified = read_qualify(cursor, items)
     order, limit = read_order(cursor, items) if qualified is None else ((), None)
     outputs = read_outputs(cursor, target)

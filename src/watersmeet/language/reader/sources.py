@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from watersmeet.catalog import Amount, Span, Watermark
-from watersmeet.language.reader.clauses import at_clause, at_watermark, read_alias
+from watersmeet.catalog import Watermark
+from watersmeet.language.reader.clauses import at_watermark, read_alias
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount
-from watersmeet.plan.nodes import Clause, Query, Scan, Star, Union, Windowed
+from watersmeet.language.reader.table_functions import Named, read_name, read_table_function, with_watermark
+from watersmeet.plan.nodes import Clause, Query, Scan, Star, Union
 
 ReadQuery = Callable[[Cursor], Query]
 """What reads a query up to the bracket that closes it, or up to UNION ALL."""
@@ -73,17 +74,6 @@ def _whole(query: Query) -> Scan | None:
 
 _UNION = "`(SELECT STREAM * FROM a UNION ALL SELECT STREAM * FROM b) AS u`."
 _DELAY = "write `orders WATERMARK order_time DELAY OF INTERVAL 5 SECONDS`, for example."
-_ORDER = "write `TABLE(IMPOSE_ORDER(TABLE orders, DESCRIPTOR(order_time), INTERVAL '5' SECONDS))`, for example."
-_ARGUMENTS = ("input", "timecol", "lag")
-
-
-@dataclass(frozen=True)
-class _Named:
-    """What a source is before it has its alias; without a ``name`` it needs one. A union has several scans."""
-
-    scans: tuple[Scan, ...]
-    name: str | None
-    span: Span
 
 
 def read_leaf(cursor: Cursor, read_query: ReadQuery) -> Scan | Union:
@@ -112,42 +102,18 @@ def _read_clause(cursor: Cursor, before: Clause | None) -> Clause | None:
     return before
 
 
-def _read_named(cursor: Cursor, read_query: ReadQuery) -> _Named:
+def _read_named(cursor: Cursor, read_query: ReadQuery) -> Named:
     first = cursor.position
     if cursor.at("("):
         scans = read_bracket(cursor, read_query)
-        return _Named(scans, None, cursor.span_from(first))
+        return Named(scans, None, cursor.span_from(first))
     if cursor.at("TABLE", "("):
-        return _read_table_function(cursor, read_query)
-    name, span = _read_name(cursor)
-    return _Named((Scan(name, name, span),), name, span)
+        return read_table_function(cursor, lambda cursor: _read_named(cursor, read_query))
+    name, span = read_name(cursor)
+    return Named((Scan(name, name, span),), name, span)
 
 
-def _read_name(cursor: Cursor) -> tuple[str, Span]:
-    """The name of a source and its place; ``STREAM`` may stand before it."""
-    bracket = cursor.at("STREAM", "(")
-    if bracket or (cursor.at("STREAM") and cursor.peek(1).is_name and not _after_stream_name(cursor)):
-        cursor.skip(2 if bracket else 1)
-    hint = "write `FROM orders AS o`, for example."
-    if cursor.at_any({"ON", "WHERE", "JOIN", "SELECT"}):
-        raise cursor.failure("the name of a stream", hint)
-    name = cursor.take_name("the name of a stream", hint)
-    if bracket:
-        cursor.expect(")", "write `STREAM(name)`.")
-    if cursor.at("."):
-        raise cursor.failure("an alias or a clause", "put a name that contains a dot in backticks.")
-    return name.value, cursor.span_of(name)
-
-
-def _after_stream_name(cursor: Cursor) -> bool:
-    """Whether STREAM is itself the name of a source: what follows it is a clause."""
-    cursor.position += 1
-    follows = at_clause(cursor)
-    cursor.position -= 1
-    return follows
-
-
-def _read_watermarks(cursor: Cursor, named: _Named) -> _Named:
+def _read_watermarks(cursor: Cursor, named: Named) -> Named:
     """``WATERMARK column DELAY OF lag``, as often as it comes."""
     while at_watermark(cursor):
         if len(named.scans) > 1:
@@ -159,112 +125,5 @@ def _read_watermarks(cursor: Cursor, named: _Named) -> _Named:
         cursor.skip(1)
         cursor.expect("OF", _DELAY)
         lag = read_amount(cursor)
-        named = _with_watermark(named, Watermark(column, lag, cursor.span_from(first)))
+        named = with_watermark(named, Watermark(column, lag, cursor.span_from(first)))
     return named
-
-
-def _with_watermark(named: _Named, watermark: Watermark) -> _Named:
-    scan = named.scans[0]
-    return replace(named, scans=(replace(scan, watermarks=(*scan.watermarks, watermark)),))
-
-
-def _read_table_function(cursor: Cursor, read_query: ReadQuery) -> _Named:
-    """``TABLE(IMPOSE_ORDER(TABLE name, DESCRIPTOR(column), lag))``, its arguments also with their names."""
-    first = cursor.position
-    if cursor.at_any({"TUMBLE", "HOP", "SESSION"}, ahead=2):
-        return _read_windowed(cursor, read_query)
-    if not cursor.at_any({"IMPOSE_ORDER"}, ahead=2):
-        function = cursor.peek(2).text
-        hint = "write IMPOSE_ORDER, TUMBLE, HOP or SESSION, or group with `GROUP BY window(t, '5 minutes')`."
-        raise cursor.unsupported(f"TABLE({function}...) as a source", hint)
-    cursor.skip(3)
-    cursor.expect("(", _ORDER)
-    _read_argument(cursor, 0)
-    named = _read_ordered(cursor, read_query)
-    cursor.expect(",", _ORDER)
-    _read_argument(cursor, 1)
-    begin = cursor.position
-    cursor.expect("DESCRIPTOR", _ORDER)
-    cursor.expect("(", _ORDER)
-    column = cursor.take_name("the name of a column", _ORDER).value
-    cursor.expect(")", _ORDER)
-    cursor.expect(",", _ORDER)
-    _read_argument(cursor, 2)
-    lag = read_amount(cursor)
-    watermark = Watermark(column, lag, cursor.span_from(begin))
-    cursor.expect(")", _ORDER)
-    cursor.expect(")", _ORDER)
-    return replace(_with_watermark(named, watermark), span=cursor.span_from(first))
-
-
-def _read_windowed(cursor: Cursor, read_query: ReadQuery) -> _Named:
-    """``TABLE(TUMBLE(TABLE name, DESCRIPTOR(column), size))``; HOP has the slide before the size.
-
-    SESSION may say PARTITION BY behind the name: what the query groups by besides the window, in any case.
-    """
-    first, function = cursor.position, cursor.peek(2).word
-    hint = "write `TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), INTERVAL '10' MINUTES))`, for example."
-    if function == "HOP":
-        hint = "write `TABLE(HOP(TABLE bids, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '10' MINUTES))`, for example."
-    if function == "SESSION":
-        hint = "write `TABLE(SESSION(TABLE bids PARTITION BY bidder, DESCRIPTOR(t), INTERVAL '5' MINUTES))`."
-    cursor.skip(3)
-    cursor.expect("(", hint)
-    named = _read_ordered(cursor, read_query)
-    by = _read_partition(cursor, hint) if function == "SESSION" else ()
-    cursor.expect(",", hint)
-    cursor.expect("DESCRIPTOR", hint)
-    cursor.expect("(", hint)
-    column = cursor.take_name("the name of a column", hint).value
-    cursor.expect(")", hint)
-    lengths: list[Amount] = []
-    while len(lengths) < (2 if function == "HOP" else 1):
-        cursor.expect(",", hint)
-        lengths.append(read_amount(cursor))
-    cursor.expect(")", hint)
-    cursor.expect(")", hint)
-    window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
-    return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
-
-
-def _read_partition(cursor: Cursor, hint: str) -> tuple[str, ...]:
-    """``PARTITION BY a, b``, also in parentheses."""
-    if not cursor.take("PARTITION"):
-        return ()
-    cursor.expect("BY", hint)
-    is_closed = cursor.take("(")
-    names = [cursor.take_name("the name of a column", hint).value]
-    while cursor.at(",") and not cursor.at(",", "DESCRIPTOR"):
-        cursor.skip(1)
-        names.append(cursor.take_name("the name of a column", hint).value)
-    if is_closed:
-        cursor.expect(")", hint)
-    return tuple(names)
-
-
-def _read_argument(cursor: Cursor, number: int) -> None:
-    """``name =>`` if it comes next, which must be the name of this argument."""
-    if cursor.peek(1).word != "=>":
-        return
-    name = cursor.peek().value.lower().replace("_", "")
-    if name != _ARGUMENTS[number]:
-        expected = ("`input`", "`timeCol`", "`lag`")[number]
-        raise cursor.failure(expected, "write the arguments in this order: input, timeCol, lag.")
-    cursor.position += 2
-
-
-def _read_ordered(cursor: Cursor, read_query: ReadQuery) -> _Named:
-    """What IMPOSE_ORDER is applied to: a table by name, a query, or another IMPOSE_ORDER."""
-    if cursor.at("(", "TABLE"):
-        cursor.next()
-        named = _read_ordered(cursor, read_query)
-        cursor.expect(")", _ORDER)
-        return named
-    if cursor.at("TABLE", "(") or cursor.at("("):
-        named = _read_named(cursor, read_query)
-        if len(named.scans) > 1:
-            raise cursor.failure("`)`", "give each part of the union a watermark of its own.", cursor.previous)
-        return named
-    cursor.expect("TABLE", _ORDER)
-    name, span = _read_name(cursor)
-    return _Named((Scan(name, name, span),), name, span)

@@ -1,7 +1,9 @@
 """Windows of event time as other systems write them, in the words of Spark: ``window(t, '10 minutes')``.
 
 As functions, TUMBLE(t, size), HOP(t, slide, size) and SESSION(t, gap) with TUMBLE_START and the like; as sources,
-``TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), size))``, whose columns window_start and window_end a query groups by.
+``TABLE(TUMBLE(TABLE bids, DESCRIPTOR(t), size))``, whose columns window_start and window_end a query groups by. Where
+it does not, or where Spark has no such window (CUMULATE), the source is a subquery: each row once for every window that
+it is in, with the bounds of that as further columns.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from watersmeet.errors import WatersmeetError
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.leaves import read_amount, starts_amount
-from watersmeet.plan.expressions import Expr, Reference, quote
-from watersmeet.plan.nodes import Item, Scan, Star, Windowed
+from watersmeet.plan.expressions import Expr, Reference, column, quote
+from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Windowed
 
 FUNCTIONS = {
     f"{name}{field}": f").{field[1:].lower()}" if field else ")"
@@ -23,7 +25,8 @@ FUNCTIONS = {
 }
 """The functions, each with what ends it in Spark's words."""
 NOT_WINDOWS = {
-    "CUMULATE": "windows that grow step by step are none of Spark's: group by the step, `window(t, '1 minute')`.",
+    "CUMULATE": "write `FROM TABLE(CUMULATE(TABLE bids, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '1' HOUR))` and "
+    "`GROUP BY window_start, window_end`.",
 }
 HINTS = {
     "TUMBLE": "write `TUMBLE(t, INTERVAL '10' MINUTES)`, for example.",
@@ -37,6 +40,38 @@ _UNITS = (
 IN_SPARK = {"SESSION": "session_window"}
 """The windows that are not called `window` there."""
 _FIELDS = {"window_start": "start", "window_end": "end"}
+_ELEMENT = "#window"
+"""What the window of a row is called inside such a subquery; nobody else can write it."""
+
+
+def is_grouped(relation: Relation, group_by: tuple[Expr, ...]) -> bool:
+    """Whether a query groups a windowed source by windows that Spark has, or by sessions, which are groups only."""
+    window = relation.window if isinstance(relation, Scan) else None
+    if window is None or window.function == "CUMULATE":
+        return False
+    return window.function == "SESSION" or any(_field(expr) for expr in group_by)
+
+
+def with_subqueries(cursor: Cursor, relation: Relation, group_by: tuple[Expr, ...]) -> Relation:
+    """The relation with a subquery in the place of each windowed source; ``group_by`` is what its query groups by."""
+    if not isinstance(relation, Scan):
+        return relation.with_inputs([with_subqueries(cursor, side, ()) for side in relation.inputs])
+    window = relation.window
+    if window is None:
+        return relation
+    if window.function == "SESSION":
+        hint = "group it in a view: a session is known by its last row, and joins cannot wait for that."
+        raise cursor.unsupported("TABLE(SESSION(...)) in a join", hint)
+    fields = {_field(expr) for expr in group_by}
+    if window.function == "CUMULATE" and "start" in fields and "end" not in fields:
+        raise _not_grouped(cursor, window, "window_end: a row is in several windows that begin together")
+    inner = replace(relation, alias=relation.source, window=None, clause=None)
+    lengths = (Expr("interval", value=amount.value) for amount in reversed(window.lengths))
+    array = Expr("windows", (column((inner.alias, window.column)), *lengths), window.function, span=window.span)
+    bounds = (Item(column((_ELEMENT, _ELEMENT, field)), name) for name, field in _FIELDS.items())
+    rows = Lateral(inner, array, _ELEMENT, window.span)
+    name = cursor.add_subquery(Query(rows, (Star(inner.alias), *bounds), span=relation.span), relation.span)
+    return Scan(name, relation.alias, relation.span, relation.clause)
 
 
 def written(cursor: Cursor, first: int) -> dict[int, str]:
@@ -99,7 +134,7 @@ def of_source(
     window = scan.window
     assert window is not None
     if not any(_field(expr) for expr in group_by):
-        raise _not_grouped(cursor, window)
+        raise _not_grouped(cursor, window, "window_start")
     if window.function == "SESSION":
         _check_partition(cursor, window, group_by)
     shown = tuple(item if isinstance(item, Star) else _item(item, window) for item in items)
@@ -108,10 +143,10 @@ def of_source(
     return shown, once, tuple(None if expr is None else seen(expr, window) for expr in others)
 
 
-def _not_grouped(cursor: Cursor, window: Windowed) -> WatersmeetError:
+def _not_grouped(cursor: Cursor, window: Windowed, what: str) -> WatersmeetError:
     hint = "write `GROUP BY window_start, window_end`, with an aggregate in SELECT."
     cursor.position = max(cursor.position - 1, 0)
-    return cursor.unsupported(f"TABLE({window.function}(...)) without GROUP BY window_start", hint)
+    return cursor.unsupported(f"TABLE({window.function}(...)) without GROUP BY {what}", hint)
 
 
 def _check_partition(cursor: Cursor, window: Windowed, group_by: tuple[Expr, ...]) -> None:
