@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -75,6 +76,16 @@ def test_values_are_read_in_the_types_of_their_columns() -> None:
     assert question_of([ORDERS], "orders", ["item=null"]).values == {"item": None}
     with pytest.raises(WatersmeetError, match="WRONG_QUESTION"):
         question_of([ORDERS], "orders", ["at=noon"])
+
+
+def test_values_of_parts_are_typed_as_json() -> None:
+    source = Source("s", (Field("k", "STRUCT<id: BIGINT, city: STRING>"),))
+    question = question_of([source], "s", ['k={"id": 2, "city": "Bern"}'])
+    rows = pa.table({"k": pa.array([{"id": 1, "city": "Oslo"}, {"id": 2, "city": "Bern"}, None])})
+    assert question.holds(rows).to_pylist() == [False, True, False]
+    assert str(question) == "k {id 2, city 'Bern'}"
+    with pytest.raises(WatersmeetError, match="as JSON"):
+        question_of([source], "s", ["k=Bern"])
 
 
 @pytest.mark.parametrize(

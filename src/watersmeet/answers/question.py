@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -14,6 +15,7 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.fates.near import Near
 from watersmeet.fates.words import value_in_words
+from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import cell
 from watersmeet.schema import arrow_type
 
@@ -33,17 +35,17 @@ class Question:
         found = pa.array([True] * rows.num_rows, pa.bool_())
         for name, value in self.values.items():
             column = rows.column(name)
-            same = column.is_null() if value is None else pc.equal(column, pa.scalar(value, column.type))
+            same = column.is_null() if value is None else _equal(column, value)
             found = pc.and_(found, pc.fill_null(same, False))
         return found
 
     def near(self, tables: Sequence[pa.Table]) -> str | None:
         """What the values of the question are nearly equal to, among the rows of its source."""
-        known: dict[Any, None] = {}
+        known: dict[Any, tuple[Any, ...]] = {}
         for table in tables:
             columns = [table.column(name).to_pylist() for name in self.values]
-            known |= dict.fromkeys(tuple(row) for row in zip(*columns, strict=True) if None not in row)
-        return Near(known).to(tuple(self.values.values())) if None not in self.values.values() else None
+            known |= {freeze(row): row for row in zip(*columns, strict=True) if None not in row}
+        return Near(known, known).to(freeze(tuple(self.values.values()))) if None not in self.values.values() else None
 
 
 def question_of(sources: Sequence[Source], name: str, given: Sequence[str]) -> Question:
@@ -112,12 +114,22 @@ def _value(field: Field, text: str) -> Any:
     try:
         return cell(_read(text, kind), kind)
     except (ValueError, InvalidOperation):
-        hint = f"{field.name} is {field.type}: write one of its values, or NULL."
+        shape = "one of its values as JSON" if pa.types.is_nested(kind) else "one of its values"
+        hint = f"{field.name} is {field.type}: write {shape}, or NULL."
         reason = f"`{text}` is not a value of `{field.name}`"
         raise refuse("WRONG_QUESTION", given=f"{field.name}={text}", reason=reason, hint=hint) from None
 
 
+def _equal(column: pa.ChunkedArray, value: Any) -> Any:
+    """Which values equal one; those of structs, lists and maps Arrow does not compare."""
+    if pa.types.is_nested(column.type):
+        return pa.array([one == value for one in column.to_pylist()], pa.bool_())
+    return pc.equal(column, pa.scalar(value, column.type))
+
+
 def _read(text: str, kind: pa.DataType) -> Any:
+    if pa.types.is_nested(kind):
+        return json.loads(text)
     if pa.types.is_integer(kind):
         return int(text)
     if pa.types.is_floating(kind):

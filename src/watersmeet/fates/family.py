@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from watersmeet.fates.model import Axis, What
+from watersmeet.fates.model import Axis, Cause, What
 from watersmeet.fates.words import Words
 from watersmeet.joins.core.condition import columns_of
 from watersmeet.joins.core.operator import Family
@@ -51,6 +51,12 @@ class FamilyFates:
     axis_name: Axis = "event time"
     by_key = True
     """Whether rows of different keys know nothing of each other, so that they can be looked at apart."""
+    lacking: Cause = "no such key"
+    """Why a row met nothing, if no row of another side is equal to it in what must be."""
+
+    def equal(self, operator: Any, port: int) -> tuple[str, ...]:
+        """The columns in which rows must be equal to meet: their keys."""
+        return operator.sides[port].keys
 
     def axis(self, operator: Any) -> Axis:
         """What lives are measured by."""

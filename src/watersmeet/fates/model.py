@@ -112,10 +112,13 @@ class Fate:
     reason: str
 
 
-Cause = Literal["no row", "no such key", "near miss", "out of bounds", "condition", "barred", "waiting", "gone"]
+Cause = Literal[
+    "no row", "no such key", "no such time", "near miss", "out of bounds", "condition", "barred", "waiting", "gone"
+]
 """Why a row met nothing.
 
 - ``no row``: no row of the other side came; ``no such key``: none had its key; ``near miss``: one nearly had it
+- ``no such time``: none had its time, where rows of equal times meet
 - ``out of bounds``: a row had its key, but not a time within bounds; ``condition``: the rest of ON is not true
 - ``barred``: the row that it would have met was late, or could meet nothing
 - ``waiting``: a row fits it, but both are kept until that is certain

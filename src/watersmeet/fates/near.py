@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -18,6 +18,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Near:
     """Keys that are known, by what is left of them when it no longer matters how they are written.
 
+    ``shown``: the values of keys that are not counted as they are written: structs, for instance.
+
     >>> near = Near([("a-7 ",), ("007",)])
     >>> near.to(("A-7",))
     "But there is 'a-7 ', which differs by case and by blanks."
@@ -25,7 +27,8 @@ class Near:
     "But there is '007', which differs by leading zeros and by type."
     """
 
-    def __init__(self, known: Iterable[Key]) -> None:
+    def __init__(self, known: Iterable[Key], shown: Mapping[Key, Sequence[Any]] | None = None) -> None:
+        self._shown = shown or {}
         self._known: dict[Key, list[Key]] = {}
         for key in known:
             self._known.setdefault(tuple(_rest(value) for value in key), []).append(key)
@@ -36,7 +39,7 @@ class Near:
             ways = [_difference(one, two) for one, two in zip(key, other, strict=True)]
             if all(way is not None for way in ways):
                 told = dict.fromkeys(part for way in ways for part in way or ())
-                shown = ", ".join(value_in_words(value) for value in other)
+                shown = ", ".join(value_in_words(value) for value in self._shown.get(other, other))
                 return f"But there is {shown}, which differs by {' and by '.join(told)}."
         return None
 

@@ -30,7 +30,7 @@ class Stage:
 
     ``entered``: per port the rows by number, with their batch. ``received``: the marks heard. ``numbers``: the number
     and the clock of rows that a window has numbered. ``keys``: per port all keys that came, also of rows that nobody
-    asks about. ``hidden``: per port the rows that went no further before it, by key.
+    asks about, with their values. ``hidden``: per port the rows that went no further before it, by key.
     """
 
     plan: JoinPlan
@@ -102,7 +102,7 @@ class Stage:
 
     def key(self, port: int, row: Row) -> Any:
         """What of a row must equal that of another; None where a part is NULL."""
-        values = tuple(row[name] for name in self.sides[port].keys)
+        values = tuple(row[name] for name in self.family.equal(self.operator, port))
         return None if None in values else freeze(values)
 
     def _bucket(self, port: int, row: Row) -> int:

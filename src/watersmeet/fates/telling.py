@@ -13,6 +13,7 @@ from watersmeet.fates.misses import misses_of
 from watersmeet.fates.model import Arrival, Axis, Fate, Mark, Meeting, Shown, Told, Unit
 from watersmeet.fates.stage import Stage
 from watersmeet.fates.trace import Trace
+from watersmeet.fates.words import key_in_words
 from watersmeet.joins.core.operator import Marks
 from watersmeet.physical import QueryPlan
 
@@ -105,7 +106,7 @@ def _places(trace: Trace, axis: Axis) -> tuple[dict[int, str | None], dict[int, 
                 if len(arrivals) != 1 or arrivals[0] in keys:
                     continue
                 values = [row[name] for name in stage.sides[port].keys]
-                keys[arrivals[0]] = None if None in values else ", ".join(str(value) for value in values)
+                keys[arrivals[0]] = None if None in values else key_in_words(values)
                 number, clock = stage.numbers.get(flight, (None, None))
                 time = scene.time(port, row)
                 times[arrivals[0]] = {"event time": time, "arrivals": number, "clock": clock}[axis]

@@ -128,9 +128,9 @@ class Trace(LocalQuery):
         if not stage.sides[port].keys or not stage.family.by_key:
             return side
         table = prepared(stage.plan.ports[port], side)
-        values = zip(*(table.column(name).to_pylist() for name in stage.sides[port].keys), strict=True)
+        values = list(zip(*(table.column(name).to_pylist() for name in stage.sides[port].keys), strict=True))
         keys = [None if None in one else freeze(one) for one in values]
-        stage.keys[port] |= dict.fromkeys(key for key in keys if key is not None)
+        stage.keys[port] |= {key: one for key, one in zip(keys, values, strict=True) if key is not None}
         assert self.keys is not None
         keep = side.keep.copy()
         keep[keep] = np.array([key in self.keys for key in keys], np.bool_)

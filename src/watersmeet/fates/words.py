@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from watersmeet.plan.expressions import Expr
 from watersmeet.plan.words import expression_in_words, word
 
 _LONG = 24
+_PARTS = 8
 
 
 def value_in_words(value: object) -> str:
@@ -36,7 +37,33 @@ def value_in_words(value: object) -> str:
         return str(value).lower()
     if isinstance(value, timedelta):
         return format_duration(value // timedelta(microseconds=1))
+    if isinstance(value, bytes):
+        return f"X'{value[:_LONG].hex().upper()}{'…' if len(value) > _LONG else ''}'"
+    if isinstance(value, dict | list | tuple):
+        return _of_parts(cast("Any", value))
     return str(value) if isinstance(value, date) else str(value)[: 2 * _LONG]
+
+
+def _of_parts(value: Mapping[str, object] | Sequence[object]) -> str:
+    """A struct, a list or a map as people read it; a map comes as pairs.
+
+    >>> _of_parts({"id": 1, "tags": ["a", None]})
+    "{id 1, tags ['a', NULL]}"
+    """
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name} {value_in_words(part)}' for name, part in value.items())}}}"
+    shown = [value_in_words(part) for part in value[:_PARTS]]
+    return f"[{', '.join([*shown, '…'] if len(value) > _PARTS else shown)}]"
+
+
+def key_in_words(values: Iterable[object]) -> str:
+    """The values of a key as people read them, texts as they are.
+
+    >>> key_in_words([7, "a", {"id": 1}])
+    '7, a, {id 1}'
+    """
+    shown = (value if isinstance(value, str) else value_in_words(value) for value in values)
+    return ", ".join(shown)
 
 
 def row_in_words(values: Mapping[str, object]) -> str:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from watersmeet.fates.family import FamilyFates, Scene
 from watersmeet.joins.core.rowwise import Gone, Row, event_time, is_below
+from watersmeet.joins.sync.operator import SyncJoin
 
 
 class _SyncFates(FamilyFates):
     by_key = False
+    lacking = "no such time"
+
+    def equal(self, operator: SyncJoin, port: int) -> tuple[str, ...]:
+        return (operator.ports[port].time,)
 
     def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
         name = scene.operator.ports[port].time
