@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from watersmeet.spark.session.archive import WANTED, archive_options
 from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.kept import ARCHIVES, COMMANDS, tidy
+from watersmeet.spark.session.shims import shim
 
 USED, WRITTEN = "-XX:SharedArchiveFile=", "-XX:ArchiveClassesAtExit="
 
@@ -73,3 +76,61 @@ def test_another_java_or_other_jars_have_another_archive(environ: dict[str, str]
     other = archive_options(home, environ | {"SPARK_HOME": str(jars.parent)})
     assert other.startswith(WRITTEN)
     assert other != first
+
+
+HOLDS = """
+import os, sys
+from pathlib import Path
+from watersmeet.spark.session.kept import hold
+for name in sys.argv[1:]:
+    hold(Path(name))
+    os.utime(name, (0, 0))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_cache_keeps_what_is_used_and_the_few_used_last(environ: dict[str, str]) -> None:
+    cache = Path(shim("java", "exit", environ)).parents[2]
+    (cache / "jars" / "a").mkdir(parents=True)
+    archives = [cache / f"classes-{n:012}-1.jsa" for n in range(ARCHIVES + 3)]
+    for archive in archives:
+        archive.write_bytes(b"x")
+    folders = [cache / f"python-{n:012}" for n in range(COMMANDS + 3)]
+    for folder in folders:
+        (folder / "bin").mkdir(parents=True)
+    for age, path in enumerate([*archives, *folders]):
+        os.utime(path, (1_000 + age, 1_000 + age))
+    held = [archives[0], folders[0]]
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, *map(str, held)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    os.utime(folders[1])
+    tidy(cache)
+    left = {path for path in (*archives, *folders) if path.exists()}
+    # The java command and folder 1 were used last of all commands.
+    assert left == {*held, *archives[-ARCHIVES:], folders[1], *folders[-COMMANDS + 2 :]}
+    assert (cache / "jars" / "a").exists() and len([*cache.glob("java-*/bin/java")]) == 1
+    process.communicate("")
+    tidy(cache)
+    assert not any(path.exists() for path in held)
+
+
+def test_what_a_killed_process_has_begun_is_removed_and_what_it_has_written_is_kept(environ: dict[str, str]) -> None:
+    home = prepare_java(environ)
+    begun = Path(archive_options(home, environ).split()[0].removeprefix(WRITTEN))
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    of_gone = begun.with_name(f"classes-0.begun-{gone.pid}")
+    written = begun.with_name(f"classes-1.begun-{gone.pid}")
+    of_gone.touch()
+    written.write_bytes(b"whole")
+    assert archive_options(home, environ) == ""
+    assert of_gone.exists(), "its JVM may be writing"
+    assert begun.with_name("classes-1-5.jsa").exists() and not written.exists()
+    for path in (begun, of_gone):
+        before = path.stat().st_mtime - 100
+        os.utime(path, (before, before))
+    assert archive_options(home, environ) == "", "this process lives"
+    assert not of_gone.exists() and begun.exists()

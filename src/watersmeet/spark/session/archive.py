@@ -16,6 +16,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
+from watersmeet.spark.session.kept import hold, tidy
 from watersmeet.spark.session.shims import own_cache
 
 WANTED = "WATERSMEET_CLASS_ARCHIVE"
@@ -24,6 +25,8 @@ QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 _BEGUN = ".begun-"
 _WRITING_SECONDS = 600
 """For so long another process that has begun may be writing one."""
+_ENDING_SECONDS = 60
+"""For so long its JVM may need for it once that process has ended."""
 
 
 def archive_options(home: Path, environ: Mapping[str, str]) -> str:
@@ -35,7 +38,11 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
     jars = Path(environ.get("SPARK_HOME") or Path(spec.origin).parent) / "jars"
     with suppress(OSError):
         name = f"classes-{_fingerprint(home, jars)}"
+        _settle(cache)
         archive = _taken(cache, name)
+        if archive is not None:
+            hold(archive)
+        tidy(cache)
         if archive is not None:
             return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} {QUIET}"
         if not any(cache.glob(f"{name}{_BEGUN}*")):
@@ -56,21 +63,40 @@ def _fingerprint(home: Path, jars: Path) -> str:
     return known.hexdigest()[:12]
 
 
-def _taken(cache: Path, name: str) -> Path | None:
-    """The archive of that name: one that is as long as it was, or what a JVM has written since.
+def _settle(cache: Path) -> None:
+    """Give what JVMs have written its name, and remove what was begun and is not written any more.
 
-    What one began and did not end is removed after a while, and all that is cut at once.
+    A process that has begun may live for days, but its JVM writes after it has ended, for a minute at most.
     """
+    for begun in cache.glob(f"classes-*{_BEGUN}*"):
+        with suppress(OSError, ValueError):
+            if _is_whole(begun):
+                name, size = begun.name.partition(_BEGUN)[0], begun.stat().st_size
+                begun.rename(cache / f"{name}-{size}.jsa")
+                continue
+            process = int(begun.name.partition(_BEGUN)[2])
+            if time.time() - begun.stat().st_mtime > (_WRITING_SECONDS if _lives(process) else _ENDING_SECONDS):
+                begun.unlink()
+
+
+def _taken(cache: Path, name: str) -> Path | None:
+    """The archive of that name, if it is as long as it was; one that is cut is removed."""
     for archive in cache.glob(f"{name}-*.jsa"):
         if archive.stem == f"{name}-{archive.stat().st_size}":
             return archive
         archive.unlink()
-    for begun in cache.glob(f"{name}{_BEGUN}*"):
-        if _is_whole(begun):
-            return begun.rename(cache / f"{name}-{begun.stat().st_size}.jsa")
-        if time.time() - begun.stat().st_mtime > _WRITING_SECONDS:
-            begun.unlink()
     return None
+
+
+def _lives(process: int) -> bool:
+    """Whether there is a process of that number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _is_whole(archive: Path) -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from watersmeet.spark.session.folders import is_private, own_folder
+from watersmeet.spark.session.kept import hold
 
 
 def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
@@ -22,7 +23,10 @@ def shim(command: str, text: str, environ: Mapping[str, str]) -> Path:
     cache = own_cache(environ)
     if cache is not None:
         with suppress(OSError):
-            return _written(cache / name / "bin" / command, text)
+            written = _written(cache / name / "bin" / command, text)
+            # Not the command: an archive of classes knows its Java by the time of that.
+            hold(cache / name)
+            return written
     return _written(own_folder(Path(tempfile.gettempdir())) / name / "bin" / command, text)
 
 
