@@ -38,13 +38,13 @@ def shown(format: Format, *, is_terminal: bool) -> tuple[Board, str]:
     return board, console.file.getvalue()
 
 
-def table(*batches: Progress, now: float) -> list[str]:
+def table(*batches: Progress, now: float, width: int = 160) -> list[str]:
     """The lines of the table, its columns one space apart."""
     totals = Totals()
     for batch in batches:
         totals = totals.plus(batch)
-    console = Console(file=io.StringIO(), width=160)
-    console.print(progress_table({"delivered": totals}, now))
+    console = Console(file=io.StringIO(), width=width)
+    console.print(progress_table({"delivered": totals}, now, width))
     assert isinstance(console.file, io.StringIO)
     return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
 
@@ -71,6 +71,12 @@ def test_the_table_has_rates_lags_and_which_side_holds_the_others_back() -> None
     assert table(FIRST, held, now=EIGHT + 65.0)[-1].endswith("holds the others back by 1 min 30 s")
     silent = replace(FIRST, own={"o.order_time": 1}, silent=frozenset({"d.delivery_time"}))
     assert table(silent, now=EIGHT)[-1] == "watermark d.delivery_time none holds the others back: no row yet"
+
+
+def test_on_a_narrow_terminal_a_query_is_a_column_and_no_number_is_cut() -> None:
+    lines = table(FIRST, replace(LATER, rows_in=123_456_789), now=EIGHT + 65.0, width=80)
+    assert lines[:3] == ["query delivered", "batch 1", "rows in 123,457,789"]
+    assert "bytes 2.5 MB" in lines and not any("…" in line for line in lines)
 
 
 def test_rates_fade_when_nothing_comes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
@@ -16,6 +17,7 @@ from tests.examples import examples
 from watersmeet.explanation.asked import asked_topologies
 from watersmeet.explanation.physical import known
 from watersmeet.explanation.query import query_topology
+from watersmeet.explanation.shown import Explanation
 from watersmeet.explanation.sketch import sketch
 from watersmeet.explanation.svg import card_of, draw
 from watersmeet.explanation.svg_layout import MOST_ACROSS, Place, broken, layout, text_width
@@ -23,6 +25,9 @@ from watersmeet.explanation.topology import Block, Edge, Node, Step, Topology, t
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
 from watersmeet.queries import analyze, read_script
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 SCRIPTS = [*sorted((Path(__file__).parent / "golden").glob("*.sql"))]
 SVG = "{http://www.w3.org/2000/svg}"
@@ -189,3 +194,17 @@ def test_broken_lines_fit_and_hold_the_whole_text(text: str, most: float) -> Non
     lines = broken(text, 10, most)
     assert "".join("".join(lines).split()) == "".join(text.split())
     assert all(text_width(line, 10) <= most for line in lines)
+
+
+def test_in_a_notebook_the_drawing_is_an_image_beside_the_text(browser: Browser) -> None:
+    shown = Explanation("a < b\n└─ c & d")
+    shown.topologies = tuple(graphs_of(SCRIPTS[0]))
+    page = browser.new_page()
+    page.set_content(f"<!DOCTYPE html><body>{shown._repr_html_()}</body>")
+    page.wait_for_function("document.images[0].complete")
+    width, height = (float(ElementTree.fromstring(shown.svg).attrib[name]) for name in ("width", "height"))
+    drawn = page.evaluate("[document.images[0].naturalWidth, document.images[0].naturalHeight]")
+    assert drawn == [round(width), round(height)]
+    assert page.locator("details pre").text_content() == shown
+    assert page.locator("body > *").count() == 2
+    page.close()

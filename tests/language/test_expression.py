@@ -277,11 +277,12 @@ def test_a_count_of_rows_has_no_arguments():
         ("listagg(x, ',' ORDER BY y)", "ORDER in a function with an aggregate", "ORDER"),
         ("sum(CASE WHEN max(x) > 1 THEN 2 END)", "The aggregate `max` inside this expression", "max"),
         ("sum(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
-        ("first(x) FILTER (WHERE y)", "FILTER of first", "FILTER"),
+        ("sum(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
+        ("first(x) FILTER (WHERE max(y))", "The aggregate `max` inside this expression", "max"),
+        ("first(x) OVER (ORDER BY y)", "A window function", "OVER"),
         ("sum(x) OVER (PARTITION BY y)", "A window function", "OVER"),
         ("coalesce(sum(x), 0) OVER w", "A window function", "OVER"),
         ("listagg(x) WITHIN GROUP (ORDER BY x)", "WITHIN GROUP", "WITHIN GROUP"),
-        ("first(x) IGNORE NULLS", "IGNORE NULLS", "IGNORE NULLS"),
     ],
 )
 def test_aggregates_that_cannot_be_told_apart_are_refused(text: str, what: str, at: str):
@@ -292,6 +293,31 @@ def test_aggregates_that_cannot_be_told_apart_are_refused(text: str, what: str, 
     assert refusal.place is not None
     assert text[refusal.place.start : refusal.place.end] == at
     assert refusal.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "sql", "function"),
+    [
+        ("first(x)", "first(`x`)", "first"),
+        ("first(x, false)", "first(`x`)", "first"),
+        ("last(x) RESPECT NULLS", "last(`x`)", "last"),
+        ("first(x) FILTER (WHERE y > 1)", "first(`x`) FILTER (WHERE (`y` > 1))", "first filtered"),
+        ("last(x, true)", "last(`x`) FILTER (WHERE (NOT (`x` IS NULL)))", "last filtered"),
+        (
+            "any_value(x) IGNORE NULLS FILTER (WHERE y)",
+            "any_value(`x`) FILTER (WHERE ((NOT (`x` IS NULL)) AND `y`))",
+            "any_value filtered",
+        ),
+    ],
+)
+def test_the_value_of_one_row_says_which_rows_it_sees(text: str, sql: str, function: str):
+    expr = read_expression(text)
+    assert (expr.sql(lambda ref: f"`{ref.parts[-1]}`"), expr.function) == (sql, function)
+
+
+def test_another_second_argument_is_refused():
+    with pytest.raises(WatersmeetError, match="IGNORE NULLS"):
+        read_expression("first(x, y)")
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,17 @@ def test_types_and_nullability_are_those_of_spark(spark: SparkSession, name: str
     frame = spark.sql(f"SELECT {', '.join(columns)}")
     taken = [(n, type_) for n, type_ in enumerate(TYPES) if result_type(name, (type_,) * function.args) is not None]
     assert taken
-    called, _, distinct = name.partition(" ")
-    calls = [f"{called}({distinct} {', '.join([f'c{n}'] * function.args)}) AS r{n}" for n, _ in taken]
+    calls = [f"{_call(name, [f'c{n}'] * function.args)} AS r{n}" for n, _ in taken]
     for field, (_, type_) in zip(frame.selectExpr(*calls).schema, taken, strict=True):
         assert normalised(field.dataType.simpleString()) == normalised(str(result_type(name, (type_,) * function.args)))
         assert field.nullable == function.nullable
+
+
+def _call(name: str, args: list[str]) -> str:
+    called, _, how = name.partition(" ")
+    if how == "filtered":
+        return f"{called}({args[0]}) FILTER (WHERE {args[1]})"
+    return f"{called}({how} {', '.join(args)})"
 
 
 @pytest.mark.spark

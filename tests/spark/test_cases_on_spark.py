@@ -26,7 +26,8 @@ ON_SPARK = frozenset(
     """
     anti-join asof-system-time asof-tolerance bounds-of-two-pairs chain-left-of-left composite-keys date-times
     drop-oldest end ft-v14-chain ft-v5 ft-v6 full-both-sides-expire group-aggregates group-by-window
-    group-case-and-filter group-hopping-window group-of-a-table-taken-back group-of-all group-of-decimals-and-floats
+    group-case-and-filter group-filter-of-one-row group-hopping-window group-of-a-table-taken-back group-of-all
+    group-of-decimals-and-floats
     group-over-a-table-join group-session group-session-function-of-all
     group-session-table-function heartbeat hz-v2 hz-v22 hz-v3b hz-v6a
     ib-v1 ib-v11 ib-v13 ib-v5 idle-side late-rows lateral-before-a-join lateral-of-a-join lateral-of-a-table

@@ -21,6 +21,8 @@ from watersmeet.observe.totals import Totals
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """What a line of JSON leaves out: the watermarks are there in words."""
 _REFRESHED = 4
+_GAP = 2
+"""How many characters are between two columns."""
 
 
 class Board:
@@ -77,7 +79,7 @@ class Board:
     def _shown(self) -> RenderableType:
         if not self.totals:
             return Text(f"{self._waits_for}, {time.monotonic() - self._began:.0f} s")
-        return progress_table(self.totals, time.time())
+        return progress_table(self.totals, time.time(), self._console.width)
 
 
 def progress_line(progress: Progress) -> str:
@@ -105,23 +107,35 @@ def progress_in_short(progress: Progress) -> str:
     return f"{progress.query}: {', '.join(parts)}"
 
 
-def progress_table(totals: dict[str, Totals], now: float) -> RenderableType:
-    """All queries, a row each; below them their sources and watermarks. ``now``: seconds since 1970."""
+def progress_table(totals: dict[str, Totals], now: float, width: int) -> RenderableType:
+    """All queries, a row each; below them their sources and watermarks. ``now``: seconds since 1970.
+
+    Where rows are too long for the terminal, a query is a column, so that no number is cut off.
+    """
     known = {query: total for query, total in totals.items() if total.last is not None}
-    table = Table(box=None, pad_edge=False)
-    table.add_column("query")
     # Shown once there are some.
     rare = [name for name in ("malformed", "dropped") if any(getattr(total, name) for total in known.values())]
     partitions = ["partitions"] if any(t.last is not None and t.last.partitions for t in known.values()) else []
     counted = ["batch", "rows in", "in/s", "rows out", "out/s", "matched", "padded", "late", *rare]
-    for name in (*counted, "state", "bytes", *partitions, "s/batch"):
-        table.add_column(name, justify="right")
+    names = ["query", *counted, "state", "bytes", *partitions, "s/batch"]
+    lines = [names, *([query, *_cells(total, rare, bool(partitions), now)] for query, total in known.items())]
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    first, *others = turned if _width(lines) > width >= _width(turned) else lines
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for place, name in enumerate(first):
+        table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
+    for line in others:
+        table.add_row(*line)
     below = Table.grid(padding=(0, 2))
-    for query, total in known.items():
-        table.add_row(query, *_cells(total, rare, bool(partitions), now))
+    for total in known.values():
         _add_sources(below, total, now)
         _add_watermarks(below, total, now)
     return Group(table, below)
+
+
+def _width(lines: list[list[str]]) -> int:
+    """How many characters a table of these lines has across."""
+    return sum(max(map(len, column)) + _GAP for column in zip(*lines, strict=True)) - _GAP
 
 
 def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> list[str]:

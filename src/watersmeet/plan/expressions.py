@@ -25,11 +25,12 @@ Op = Literal[
 """What an expression is. An interval holds microseconds, a cast the type as its value; BETWEEN is read as two
 comparisons, IN as equalities; an AND or OR whose value is `CLOSED` was written in brackets or as BETWEEN, that of IN is
 `LISTED`, and resolving leaves or makes it so where Spark may be told of a list. An
-aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT;
-``count(*)`` has no args); a call is a function with an aggregate somewhere in its args, so that these can be told from
-the rest. ``around`` is any other text with aggregates in it, CASE for example: its args one behind the other, of which
-the aggregates are expressions and the others pieces of text. ``windows`` are those that a time lies in, as an array:
-its args are the time and the lengths, as intervals, of the function in ``text``. Every other function is ``other``."""
+aggregate is a call of `AGGREGATES` (its name in ``text``, in small letters; ``value`` is "distinct" for DISTINCT, and
+`FILTERED` where the last arg is the condition of FILTER; ``count(*)`` has no args); a call is a function with an
+aggregate somewhere in its args, so that these can be told from the rest. ``around`` is any other text with aggregates
+in it, CASE for example: its args one behind the other, of which the aggregates are expressions and the others pieces of
+text. ``windows`` are those that a time lies in, as an array: its args are the time and the lengths, as intervals, of
+the function in ``text``. Every other function is ``other``."""
 
 AGGREGATES = frozenset({
     "count", "sum", "avg", "mean", "min", "max", "count_if", "bool_and", "every", "bool_or", "some", "any",
@@ -47,6 +48,9 @@ CLOSED = "closed"
 LISTED = "listed"
 """The value of an OR of equalities of one value. Once resolved, Spark's IN is known to mean the same; or it was
 written, over constants of one kind and a value whose type only Spark knows."""
+
+FILTERED = "filtered"
+"""The value of an aggregate whose last arg says which rows it sees."""
 
 COMPARISONS = frozenset({"=", "<=>", "<>", "<", "<=", ">", ">="})
 ARITHMETIC = frozenset({"+", "-", "*", "/", "%"})
@@ -96,7 +100,7 @@ class Expr:
         >>> Expr("aggregate", text="count", value="distinct").function
         'count distinct'
         """
-        return f"{self.text} distinct" if self.value == "distinct" else self.text
+        return f"{self.text} {self.value}" if self.value in ("distinct", FILTERED) else self.text
 
     @property
     def references(self) -> Iterator[Reference]:
@@ -138,6 +142,9 @@ class Expr:
                 return f"({self.args[0].sql(name)} IS NULL)"
             case "cast":
                 return f"CAST({self.args[0].sql(name)} AS {self.value})"
+            case "aggregate" if self.value == FILTERED:
+                *args, condition = (arg.sql(name) for arg in self.args)
+                return f"{self.text}({', '.join(args)}) FILTER (WHERE {condition})"
             case "call" | "aggregate":
                 inside = ", ".join(arg.sql(name) for arg in self.args) or ("*" if self.text == "count" else "")
                 return f"{self.text}({'DISTINCT ' if self.value == 'distinct' else ''}{inside})"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Amount
 from watersmeet.duration import format_duration
-from watersmeet.plan.expressions import Expr, Reference, quote
+from watersmeet.plan.expressions import FILTERED, Expr, Reference, quote
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, Within
 
 _LEAF = 8
@@ -57,6 +57,9 @@ def expression_in_words(expr: Expr) -> str:
     match expr.op:
         case "cast":
             return f"CAST({expression_in_words(expr.args[0])} AS {expr.value})"
+        case "aggregate" if expr.value == FILTERED:
+            *inside, condition = (expression_in_words(arg) for arg in expr.args)
+            return f"{expr.text}({', '.join(inside)}) FILTER (WHERE {condition})"
         case "call" | "aggregate":
             inside = ", ".join(expression_in_words(arg) for arg in expr.args)
             return f"{expr.text}({'DISTINCT ' if expr.value == 'distinct' else ''}{inside})"

@@ -45,6 +45,9 @@ class Function:
     - ``gives``: its type; "first": that of its first argument; "total": that of a sum or an average; "list": an array
     - ``retractable``: a row can be taken back without knowing the others; ``nullable``: its value can be NULL
     - ``aliases``: its other names; ``args``: how many it takes, of which ``count`` takes any number
+
+    A function that is ``filtered`` has the condition of FILTER as its last argument; for others the condition makes
+    NULLs of the rows that it denies.
     """
 
     name: str
@@ -87,6 +90,10 @@ _PLAIN = (
     Function("bool_or", "greatest", _BOOLEAN, "BOOLEAN", aliases=("some", "any")),
     Function("first", "first", None, "first", aliases=("any_value", "first_value")),
     Function("last", "last", None, "first", aliases=("last_value",)),
+    Function(
+        "first filtered", "first", _BOOLEAN, "first", aliases=("any_value filtered", "first_value filtered"), args=2
+    ),
+    Function("last filtered", "last", _BOOLEAN, "first", aliases=("last_value filtered",), args=2),
     Function("bit_and", "bits", _INTEGERS, "first"),
     Function("bit_or", "bits", _INTEGERS, "first"),
     Function("bit_xor", "bits", _INTEGERS, "first"),

@@ -166,6 +166,9 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             return sum(weight for row, weight in rows if row[columns[0]])
         case "first" | "last":
             return rows[0 if function == "first" else -1][0][columns[0]] if rows else None
+        case "first filtered" | "last filtered":
+            found = [row for row, _ in rows if row[columns[1]]]
+            return found[0 if function == "first filtered" else -1][columns[0]] if found else None
         case "count distinct":
             found = [[row[name] for name in columns] for row, _ in rows]
             return len({repr(freeze([_plain(one) for one in each])) for each in found if None not in each})

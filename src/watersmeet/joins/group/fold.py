@@ -230,7 +230,7 @@ class Choice:
     """The value of one row of the group, and of what the rows are ordered by, if that is another column.
 
     ``least`` and ``greatest`` pass over rows in which the ordered value is NULL, and among equals take the last to
-    arrive. ``first`` and ``last`` go by arrival.
+    arrive. ``first`` and ``last`` go by arrival; a second column says which rows they see.
     """
 
     columns: tuple[str, ...]
@@ -248,6 +248,7 @@ class Choice:
         ids = np.concatenate([np.arange(rows.groups), rows.ids])
         if self.pick in ("first", "last"):
             some = np.concatenate([rows.known, np.ones(len(rows.ids), np.bool_)])
+            some = some & _true(both[1]) if len(both) > 1 else some
             rank = np.arange(ids.size)
         else:
             some, rank = _present(both[-1]), _ranks(both[-1], backwards=self.pick == "least")
@@ -401,7 +402,7 @@ def _present(array: pa.Array) -> Bools:
 
 
 def _true(array: pa.Array) -> Bools:
-    return array.fill_null(False).to_numpy(zero_copy_only=False)
+    return array.cast(pa.bool_()).fill_null(False).to_numpy(zero_copy_only=False)
 
 
 def _like(column: pa.Array, old: pa.Array) -> pa.Array:

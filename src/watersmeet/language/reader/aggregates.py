@@ -8,19 +8,19 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.language.reader.calls import note_calls
 from watersmeet.language.reader.cursor import Cursor
 from watersmeet.language.reader.tokens import Token
-from watersmeet.plan.expressions import AGGREGATES, Expr
+from watersmeet.plan.expressions import AGGREGATES, FILTERED, Expr
 
 Read = Callable[[Cursor], Expr]
 """What reads one argument."""
 
 _PATTERNS = frozenset({"LIKE", "ILIKE", "RLIKE", "REGEXP"})
 _WITH_NULLS = frozenset({"first", "first_value", "any_value", "last", "last_value"})
-"""Aggregates for which NULL is a value like any other."""
+"""Aggregates for which NULL is a value like any other, so that a FILTER cannot make NULLs of rows."""
 _VIEW_HINT = "compute it in a view and use it there."
 _BEHIND = (
     (("OVER",), "A window function", "leave OVER out: a stream has no last row to order by."),
     (("WITHIN", "GROUP"), "WITHIN GROUP", "leave it out: rows of a group have no order."),
-    (("IGNORE", "NULLS"), "IGNORE NULLS", "write `first(x, true)`, for example."),
+    (("IGNORE", "NULLS"), "IGNORE NULLS", "leave it out: NULLs do not count here."),
     (("RESPECT", "NULLS"), "RESPECT NULLS", "leave it out: NULLs count as any other value."),
 )
 
@@ -83,26 +83,40 @@ def read_aggregate(cursor: Cursor, read: Read) -> Expr:
     else:
         args = _read_arguments(cursor, read, token)
     cursor.expect(")", f"close the arguments of `{token.text}` with `)`.")
+    is_one = name in _WITH_NULLS and not is_distinct
+    conditions = _read_nulls(cursor, name, args) if is_one else ()
     for words, what, hint in _BEHIND:
         if cursor.at(*words):
             raise cursor.unsupported(what, hint, len(words) - ("(" in words))
     inner = find_aggregate(cursor, first + 1, cursor.position)
     if inner is not None:
         raise misplaced(cursor, inner)
+    if cursor.at("FILTER", "("):
+        conditions = (*conditions, _read_filter(cursor, read))
     value = "distinct" if is_distinct else None
-    if not cursor.at("FILTER", "("):
-        return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
-    condition = _read_filter(cursor, read, name)
-    name, args = _filtered(name, args, condition)
+    if is_one:
+        both = (Expr("and", conditions, span=conditions[-1].span),) if len(conditions) > 1 else conditions
+        args, value = (*args[:1], *both), FILTERED if conditions else None
+    elif conditions:
+        name, args = _filtered(name, args, conditions[0])
     return Expr("aggregate", args, name, value=value, span=cursor.span_from(first))
 
 
-def _read_filter(cursor: Cursor, read: Read, name: str) -> Expr:
+def _read_nulls(cursor: Cursor, name: str, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The condition under which the value of one row counts: ``first(x, true)`` and ``first(x) IGNORE NULLS``."""
+    flag = args[1].value if len(args) == 2 and args[1].op == "literal" else None
+    if len(args) != 1 and not isinstance(flag, bool):
+        hint = f"write `{name}(x)`, or `{name}(x) IGNORE NULLS` for the values that are not NULL."
+        raise cursor.unsupported(f"{name}() of these arguments", hint)
+    is_respected = cursor.take("RESPECT", "NULLS")
+    if not is_respected and (cursor.take("IGNORE", "NULLS") or flag):
+        return (Expr("not", (Expr("is_null", args[:1]),), span=args[0].span),)
+    return ()
+
+
+def _read_filter(cursor: Cursor, read: Read) -> Expr:
     """``FILTER (WHERE condition)``."""
     hint = "write `count(*) FILTER (WHERE x > 5)`, for example."
-    if name in _WITH_NULLS:
-        what = f"FILTER of {name}"
-        raise cursor.unsupported(what, "take the value by its order, for example `max_by(x, t) FILTER (WHERE ...)`.")
     cursor.skip(2)
     cursor.expect("WHERE", hint)
     first = cursor.position
