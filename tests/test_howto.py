@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.test_docs import FENCE, ROOT, blocks, name
+from tests.tutorial import PAGES as TUTORIAL
+from tests.tutorial import File, steps
 from typer.testing import CliRunner
 
 from watersmeet.cli.app import app
 from watersmeet.errors import catalogue
 
 HOWTO = [page for page in sorted((ROOT / "docs" / "howto").glob("*.md")) if page.name != "README.md"]
-TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("[0-9]*.md"))
 COMMAND = re.compile(r"(?<!import )watersmeet ((?:state )?[a-z]+)((?: [^\s`|;]+)*)")
 
 
@@ -81,3 +83,17 @@ def test_yaml_can_be_read(page: Path) -> None:
     for info, body in FENCE.findall(page.read_text("utf-8")):
         if info.startswith("yaml "):
             assert yaml.safe_load(body)
+
+
+def test_every_chapter_is_in_the_contents_and_leads_to_the_next() -> None:
+    contents = (TUTORIAL[0].parent / "README.md").read_text("utf-8")
+    assert len(TUTORIAL) == 10
+    assert all(f"]({page.name})" in contents for page in TUTORIAL)
+    for page, following in pairwise(TUTORIAL):
+        assert f"]({following.name})" in page.read_text("utf-8").splitlines()[-1], page.name
+
+
+@pytest.mark.parametrize("page", TUTORIAL, ids=name)
+def test_files_are_named_where_titles_are_not_shown(page: Path) -> None:
+    prose = FENCE.sub("", page.read_text("utf-8"))
+    assert all(f"`{step.path}`" in prose for step in steps(page) if isinstance(step, File))
