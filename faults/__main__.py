@@ -117,8 +117,10 @@ def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, opt
     run.kill("group")
     run.wait(BATCH_SECONDS)
     last = Run(project, "--end")
-    if last.wait(END_SECONDS) != 0:
-        raise SystemExit(f"{outcome.scenario.name} does not go on: {last.said.read_text()[-3000:]}")
+    code = last.wait(END_SECONDS)
+    if code != 0:
+        said, log = last.said.read_text()[-3000:], (project / "storage" / "watersmeet.log").read_text()[-3000:]
+        raise SystemExit(f"{outcome.scenario.name} does not go on ({code}): {said}{''.join(last.last_lines)}{log}")
 
 
 def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,11 +30,13 @@ class Run:
                 command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
             )
         self._batches: Queue[int] = Queue()
+        self.last_lines: deque[str] = deque(maxlen=5)
         Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.last_lines.append(line)
             with suppress(ValueError, KeyError):
                 self._batches.put(json.loads(line)["batch"])
 
