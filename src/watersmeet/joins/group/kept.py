@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.matching import HIGHEST
 from watersmeet.joins.state.kept import REPLACED, Keeping, Kept, Until
 from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.look import Look
 
 END = "#end"
 
@@ -30,4 +35,16 @@ def _until(time: str, rows: pa.RecordBatch) -> Until:
     return {time: as_int64(rows.column(END)) - 1} if END in rows.schema.names else {}
 
 
-KEPT = Keeping(("group",), spine)
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+    """How many groups end when, and the next arrival of all."""
+    rows = look.rows("groups", spine(identity, "groups"))
+    ends = np.zeros(0, np.int64)
+    if rows is not None:
+        is_windowed = END in rows.table.schema.names
+        ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
+    counted = [list(map(int, pair)) for pair in zip(*np.unique(ends, return_counts=True), strict=True)]
+    arrivals = [int(one["number"]) for one in parts if "number" in one]
+    return {"groups": counted, **({"number": max(arrivals)} if arrivals else {})}
+
+
+KEPT = Keeping(("group",), spine, numbers=numbers)

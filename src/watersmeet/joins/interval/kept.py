@@ -77,4 +77,4 @@ def _until(ends: list[tuple[str, str, int]], rows: pa.RecordBatch) -> Until:
     return found
 
 
-KEPT = Keeping(("interval",), spine)
+KEPT = Keeping(("interval",), spine, limits_of)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
+from watersmeet.joins.state.look import Look
 
 
 def spine(identity: Identity, name: str) -> Kept:
@@ -16,4 +20,10 @@ def spine(identity: Identity, name: str) -> Kept:
     return Kept(1 - table, "until its table row comes, or until it has waited as long, or as many wait, as is set")
 
 
-KEPT = Keeping(("lookup",), spine)
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+    """The first clock of all."""
+    firsts = [one["first"] for one in parts if "first" in one]
+    return {"first": min(firsts)} if firsts else {}
+
+
+KEPT = Keeping(("lookup",), spine, numbers=numbers)

@@ -6,14 +6,17 @@ identity, in canonical names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints
+
+if TYPE_CHECKING:
+    from watersmeet.joins.state.look import Look
 
 Until = Mapping[str, Ints]
 """By mark: a value for each row, beyond which the mark ends the row's life. The first to get there does."""
@@ -42,12 +45,46 @@ class Kept:
     keys: tuple[str, ...] = ()
 
 
+Reach = Callable[[Identity, int], list[tuple[str, str, int]]]
+"""How long rows of a port live: a column of theirs, the mark that ends them, and how far it may go beyond the column.
+The first such mark to get there ends a life; nothing: no mark does."""
+
+
+def _for_ever(identity: Identity, port: int) -> list[tuple[str, str, int]]:
+    return []
+
+
+class UnevenError(Exception):
+    """Raised for shards that cannot be put together, or taken apart, as they are."""
+
+
+Numbers = Callable[[Identity, Sequence[Mapping[str, Any]], "Look"], Mapping[str, Any]]
+"""What a shard keeps besides rows and marks, of what those kept from which its rows have come, and of these rows."""
+
+
+def same_numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+    """What all of them have."""
+    if any(part != parts[0] for part in parts) or "before" in parts[0]:
+        raise UnevenError("not all of its shards have been visited since it was changed")
+    return parts[0]
+
+
 @dataclass(frozen=True)
 class Keeping:
-    """What a family, by its ``names`` in identities, keeps: the answer for a spine of a state of that identity."""
+    """What a family, by its ``names`` in identities, keeps: the answer for a spine of a state of that identity.
+
+    ``reach`` says of which rows a state may depend at all: a row is forgotten without a trace once one of these marks
+    has passed it. Without it a state may depend on every row that ever came.
+
+    ``numbers`` and ``arrival`` say what becomes of a state in another number of shards: what is kept besides rows, and
+    the column, if there is one, by which rows of a shard are in the order of arrival.
+    """
 
     names: tuple[str, ...]
     spine: Callable[[Identity, str], Kept]
+    reach: Reach = _for_ever
+    numbers: Numbers = same_numbers
+    arrival: str | None = None
 
 
 REPLACED = "until it is replaced or deleted"

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from watersmeet.joins.core.changes import WEIGHT, key_ids
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.state.kept import REPLACED, Keeping, Kept
+from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.look import Look
 
 
 def spine(identity: Identity, name: str) -> Kept:
@@ -11,4 +19,15 @@ def spine(identity: Identity, name: str) -> Kept:
     return Kept(0, "until others are before it" if name == "shown" else REPLACED, "weights")
 
 
-KEPT = Keeping(("top",), spine)
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+    """The next arrival of all, and how many rows are shown: of each group as many as may be."""
+    rows = look.rows("rows", spine(identity, "rows"))
+    shown = 0
+    if rows is not None and len(rows):
+        weights = as_int64(rows.table.column(WEIGHT))
+        _, groups = np.unique(key_ids(rows.table, tuple(identity["by"])), return_inverse=True)
+        shown = int(np.minimum(np.bincount(groups, weights).astype(np.int64), int(identity["limit"])).sum())
+    return {"number": max(int(one.get("number", 0)) for one in parts), "shown": shown}
+
+
+KEPT = Keeping(("top",), spine, numbers=numbers)

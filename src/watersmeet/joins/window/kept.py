@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.state.kept import Keeping, Kept
+from watersmeet.joins.state.kept import Keeping, Kept, UnevenError
+from watersmeet.joins.state.look import Look, Rows
 
 
 def spine(identity: Identity, name: str) -> Kept:
@@ -21,4 +28,28 @@ def spine(identity: Identity, name: str) -> Kept:
     return Kept(port, ends)
 
 
-KEPT = Keeping(("window",), spine)
+def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
+    """What shards knew, as one of them: rows are numbered anew, and partitions counted."""
+    first = parts[0]
+    if any(one.get("run") != first.get("run") for one in parts):
+        raise UnevenError("not all of its shards are equally far")
+    # A row in any of them lets time go on.
+    suspended = [all(one["suspended"][port] for one in parts) for port in (0, 1)]
+    clocks = {
+        name: pick((one[name] for one in parts if one.get(name) is not None), default=None)
+        for name, pick in (("clock", max), ("first_clock", min))
+    }
+    kept = [look.rows(name, spine(identity, name)) for name in ("left", "right")]
+    partitions = [_partitions(rows, identity["windows"][port]["partition"]) for port, rows in enumerate(kept)]
+    number = sum(0 if rows is None else len(rows) for rows in kept)
+    return {**first, **clocks, "number": number, "suspended": suspended, "partitions": partitions}
+
+
+def _partitions(rows: Rows | None, columns: Sequence[str]) -> int:
+    """How many partitions rows have; without any, all of them are one."""
+    if rows is None or not len(rows):
+        return 0
+    return len(np.unique(key_ids(rows.table, tuple(columns)))) if columns else 1
+
+
+KEPT = Keeping(("window",), spine, numbers=numbers, arrival="#number")

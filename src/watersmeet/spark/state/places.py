@@ -1,0 +1,62 @@
+"""In which of so many shards the rows of a state belong: where the exchange would send them if they came now."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.identity import Identity
+from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.state.kept import Keeping, UnevenError
+from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.reshard import Places
+from watersmeet.spark.exchange.shards import shard_of
+
+CODE = "#code"
+_OF_STREAMS = frozenset({"interval"})
+"""Operators of which no row is ever taken back: where such a row is spread to does not matter."""
+
+
+def places_of(stage: Identity, keeping: Keeping, shards: int) -> Places:
+    """Where the rows of a stage belong."""
+    operator = stage["operator"]
+    check_places(stage)
+
+    def places(spine: str, batch: pa.RecordBatch) -> Ints | None:
+        port = keeping.spine(operator, spine).port
+        match stage["ports"][port]["route"]:
+            case "all":
+                return None
+            case "spread":
+                return np.arange(batch.num_rows, dtype=np.int64) % np.int64(shards)
+            case "time":
+                own = operator["ports"][port]
+                return shard_of(as_int64(batch.column(own.get("time") or own["times"][0])), shards)
+            case _:
+                return shard_of(as_int64(batch.column(_code(operator, port, batch, spine))), shards)
+
+    return places
+
+
+def is_alone(stage: Identity) -> bool:
+    """Whether a stage has one shard, whatever their number."""
+    return stage["ports"][0]["route"] == "one"
+
+
+def check_places(stage: Identity) -> None:
+    """Raise what speaks against another number of shards."""
+    operator = stage["operator"]
+    for port in stage["ports"]:
+        if port["sharded by"]:
+            raise UnevenError("its windows are partitioned by a part of its keys, whose hash the state does not keep")
+        if port["route"] == "spread" and operator["family"] not in _OF_STREAMS:
+            raise UnevenError("it joins tables without an equality, whose rows are spread by all their columns")
+
+
+def _code(operator: Identity, port: int, batch: pa.RecordBatch, spine: str) -> str:
+    ports = operator.get("ports", ())
+    said = ports[port].get("code") if port < len(ports) else None
+    for name in (said, CODE):
+        if name is not None and name in batch.schema.names:
+            return name
+    raise UnevenError(f"the rows of `{spine}` do not tell by which code they were spread")

@@ -1,0 +1,129 @@
+"""States in another number of shards, taken apart and put together in the middle of every case."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.families import OPERATORS, keeping_of
+from watersmeet.joins.core.operator import RUN, Emission, Marks
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.state.kept import UnevenError
+from watersmeet.joins.state.layout import as_int64
+from watersmeet.joins.state.look import Look
+from watersmeet.joins.state.reshard import FINGERPRINT, parted, united
+from watersmeet.local import query
+from watersmeet.local.query import LocalQuery, Stepped
+from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.store import MemoryStore
+from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
+from watersmeet.physical.identity import canonical_json, names_of
+from watersmeet.queries import analyze
+from watersmeet.spark.exchange.shards import shard_of
+from watersmeet.spark.state.places import is_alone, places_of
+from watersmeet.testing import read_case
+from watersmeet.testing.execute import arrivals_of
+from watersmeet.testing.script import script_of
+
+FILES = sorted(
+    file for file in (Path(__file__).parent / "cases").glob("*.yaml") if "\nfails:" not in file.read_text("utf-8")
+)[::3]
+DRAWN = 3, 2, 5
+"""How many shards there are, one number after the other."""
+
+
+class Sharded(LocalQuery):
+    """A query whose joins run in several shards, as on Spark."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        super().__init__(plan, "kernel")
+        self.run: int = 0
+        self.shards = DRAWN[0]
+        self.plans: dict[int, JoinPlan] = {}
+        self.parts: dict[int, list[MemoryStore]] = {}
+
+    def restart(self) -> None:
+        self.run += 1
+        self.parts = {key: [store.restarted() for store in stores] for key, stores in self.parts.items()}
+
+    def rescale(self, shards: int) -> None:
+        self.shards = shards
+        for key, stores in self.parts.items():
+            stage = told(self.plans[key])
+            if is_alone(stage):
+                continue
+            keeping = keeping_of(stage["operator"]["family"])
+            old = [dict(store.restarted()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
+            places = places_of(stage, keeping, shards)
+            taken = [parted(one, places, shards, is_first=not n) for n, one in enumerate(old) if len(one) > 1]
+            made = [united(own, keeping, stage["operator"]) for own in zip(*taken, strict=True)]
+            for one in made:
+                look = Look(one)
+                problems = look.problems({name: keeping.spine(stage["operator"], name) for name in look.directory.runs})
+                assert [p for p in problems if "past its limit" not in p] == []
+            self.parts[key] = [MemoryStore(one) for one in made] or [MemoryStore() for _ in range(shards)]
+
+    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
+        shards = 1 if plan.ports[0].route == "one" else self.shards
+        operator = plan.operator.for_shards(shards)
+        marks = {**marks, RUN: self.run} if operator.needs_run else marks
+        stores = self.parts.setdefault(id(plan), [MemoryStore() for _ in range(shards)])
+        self.plans[id(plan)] = plan
+        split = {port: sent(plan, port, table, shards) for port, table in tables.items()}
+        emissions: list[Emission] = []
+        for shard, store in enumerate(stores):
+            some = {port: parts[shard] for port, parts in split.items() if parts[shard].num_rows}
+            emissions.append(operator.step(store, some, marks))
+        schema = emitted_schema(operator, tables)
+        found = [part.cast(schema) for one in emissions for part in one.rows]
+        rows = completed(plan, pa.concat_tables([schema.empty_table(), *found]))
+        heard: dict[str, int] = {}
+        for one in emissions:
+            for name, mark in one.report.watermarks.items():
+                heard[name] = min(mark, heard.get(name, mark))
+        return Stepped(query._where(rows, plan.after), heard)  # pyright: ignore[reportPrivateUsage]
+
+
+def told(plan: JoinPlan) -> Any:
+    return json.loads(canonical_json(plan.identity))
+
+
+def sent(plan: JoinPlan, port: int, table: pa.Table, shards: int) -> list[pa.Table]:
+    way = plan.ports[port]
+    if way.route == "all" or shards == 1:
+        return [table] * shards
+    if way.shard_by or way.route == "spread":
+        names = way.shard_by or [name for name in table.column_names if not name.startswith("#")]
+        codes = np.array([hash(freeze(row)) for row in zip(*(table.column(n).to_pylist() for n in names), strict=True)])
+    else:
+        codes = as_int64(table.column(way.times[0] if way.route == "time" else str(way.code)).combine_chunks())
+    place = shard_of(codes.astype(np.int64), shards)
+    return [table.filter(pa.array(place == shard)) for shard in range(shards)]
+
+
+def counted(table: pa.Table) -> Counter[Any]:
+    return Counter(freeze(tuple(row.values())) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> None:
+    case = read_case(path)
+    script = script_of(case)
+    plan = names_of(plan_query(analyze(script)[0], OPERATORS, limits=limits_of(script)))
+    whole, sharded = LocalQuery(plan, "kernel"), Sharded(plan)
+    try:
+        for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):
+            if number:
+                sharded.rescale(DRAWN[number % len(DRAWN)])
+            expected, found = whole.step(tables, marks), sharded.step(tables, marks)
+            assert counted(found.rows) == counted(expected.rows), f"batch {number}"
+    except NeedsSparkError as needed:
+        pytest.skip(f"needs Spark: {needed}")
+    except UnevenError as refused:
+        pytest.skip(f"refused: {refused}")
