@@ -32,6 +32,8 @@ from faults.servers import Servers, servers
 KILLS = ("group", "jvm", "worker", "ready")
 HINDRANCES = ("restart", "second", "full", "read-only")
 BATCH_SECONDS, END_SECONDS = 45, 900
+RETRIES = 3
+"""So often the last run is started, if it ends with a code that says that it may be."""
 BIG, SMALL = "2g", "2m"
 
 
@@ -116,11 +118,17 @@ def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, opt
         run = _do(harm, run, project, outcome, found, disk)
     run.kill("group")
     run.wait(BATCH_SECONDS)
-    last = Run(project, "--end")
-    code = last.wait(END_SECONDS)
-    if code != 0:
-        said, log = last.said.read_text()[-3000:], (project / "storage" / "watersmeet.log").read_text()[-3000:]
-        raise SystemExit(f"{outcome.scenario.name} does not go on ({code}): {said}{''.join(last.last_lines)}{log}")
+    for _ in range(RETRIES):
+        last = Run(project, "--end")
+        code = last.wait(END_SECONDS)
+        if code == 0:
+            return
+        outcome.ends[f"last: {code}"] += 1
+        log = (project / "storage" / "watersmeet.log").read_text()[-3000:]
+        print(f"{outcome.scenario.name}, last run: {code}: {''.join(last.last_lines)}{log}", file=sys.stderr)
+        if code not in (4, 5):
+            break
+    raise SystemExit(f"{outcome.scenario.name} does not go on")
 
 
 def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:
