@@ -138,7 +138,22 @@ def _seconds(name: str, measured: list[Measured], shown: dict[str, str]) -> Tabl
     return table
 
 
-SHOWN = {"start": _started, "cold": _cold, "forecast": forecast_table}
+def _chains(name: str, measured: list[Measured]) -> Table:
+    """The runs beside the first, which joins two streams: by the clock and by the processor time of all processes."""
+    table = Table(title=about(name))
+    table.add_column("")
+    for heading in ("s per batch", "ratio", "processor s per batch", "ratio", "result rows", "rows kept"):
+        table.add_column(heading, justify="right")
+    for m in measured:
+        shown = [f"{m['label']}"]
+        for number in ("seconds_per_batch", "processor_seconds"):
+            two = measured[0][number]
+            shown += [f"{m[number]:.3f}", f"{m[number] / two:.2f}" if two else ""]
+        table.add_row(*shown, f"{m['results']:,}", f"{m['state_rows']:,}")
+    return table
+
+
+SHOWN = {"start": _started, "chains": _chains, "cold": _cold, "forecast": forecast_table}
 """Sections that have a table of their own."""
 
 

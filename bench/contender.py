@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -18,10 +19,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import watersmeet as ws
 from bench.data import LAG_SECONDS, SIDES, Workload
+from bench.memory import processor_seconds
+from watersmeet.analyze.settings import TOGETHER
 from watersmeet.spark.session import session
 
 LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
@@ -31,7 +35,7 @@ SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables")
+OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "watersmeet-chain")
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Run:
     ``cold``: how long that takes with the start of Python and of Spark before it.
 
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
-    place in a chart.
+    place in a chart. ``streams``: how many streams a chain joins, which read the two sides in turn, and ``together``
+    whether its joins run in one operator; its processor time is told as well.
     """
 
     contender: str
@@ -54,6 +59,8 @@ class Run:
     agrees: str = ""
     axis: str = ""
     value: int = 0
+    streams: int = 0
+    together: str = "on"
 
     @property
     def is_ours(self) -> bool:
@@ -80,8 +87,9 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
             return _rejoined(spark, run, folder)
         started = time.perf_counter()
         query = _writer(spark, run, folder, Path(checkpoints)).start()
+        spent = _processor_seconds(query) if run.streams else {}
         query.awaitTermination()
-        return _measured(run, time.perf_counter() - started, list(query.recentProgress))
+        return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
 
 
 def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
@@ -193,7 +201,23 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
     return joined.selectExpr("left.id", "left.ts", "left.amount", "right.ts", "right.amount")
 
 
+def _chain(run: Run, folder: Path) -> str:
+    """A star of streams that read the two sides in turn, all within the bound of the first."""
+    streams = "".join(
+        f"CREATE STREAM s{n} ({SCHEMA}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
+        f" USING parquet OPTIONS (path '{folder / SIDES[n % 2]}', maxFilesPerTrigger '1');"
+        for n in range(run.streams)
+    )
+    interval = f"INTERVAL {run.workload.within} SECONDS"
+    bounds = f"BETWEEN s0.ts - {interval} AND s0.ts + {interval}"
+    joins = " ".join(f"JOIN s{n} ON s0.id = s{n}.id AND s{n}.ts {bounds}" for n in range(1, run.streams))
+    amounts = ", ".join(f"s{n}.amount AS amount{n}" for n in range(run.streams))
+    return f"SET {TOGETHER} = {run.together}; {streams} SELECT STREAM s0.id, s0.ts, {amounts} FROM s0 {joins}"
+
+
 def _script(run: Run, folder: Path) -> str:
+    if run.streams:
+        return _chain(run, folder)
     if run.contender == "watersmeet-tables":
         tables = "".join(
             f"CREATE TABLE {side}s ({SCHEMA}, PRIMARY KEY (id)) USING parquet"
@@ -217,7 +241,18 @@ def _script(run: Run, folder: Path) -> str:
     )
 
 
-def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
+def _processor_seconds(query: StreamingQuery) -> dict[int, float]:
+    """The processor time of this process and all below it when each batch of a query had ended."""
+    spent: dict[int, float] = {}
+    while query.isActive:
+        last = query.lastProgress
+        if last is not None:
+            spent.setdefault(last["batchId"], processor_seconds(os.getpid()))
+        time.sleep(0.05)
+    return spent
+
+
+def _measured(run: Run, seconds: float, progress: list[Any], spent: Mapping[int, float]) -> dict[str, Any]:
     """The steady state: the first quarter of the batches is warm-up, and so are the large ones before small ones."""
     sizes = run.workload.sizes
     batches = progress[: len(sizes)]
@@ -225,8 +260,10 @@ def _measured(run: Run, seconds: float, progress: list[Any]) -> dict[str, Any]:
     warm = len(sizes) - small * 3 // 4 if small else max(1, len(sizes) // 4)
     steady = batches[warm:]
     millis = [p["durationMs"]["triggerExecution"] for p in steady]
+    ends = [spent[p["batchId"]] for p in batches[warm - 1 :] if p["batchId"] in spent]
     return {
         "batches": len(batches),
+        "processor_seconds": round((ends[-1] - ends[0]) / (len(ends) - 1), 3) if len(ends) > 1 else 0.0,
         "steady_batches": len(steady),
         "rows": 2 * sum(sizes),
         "results": sum(_rows(p) for p in progress),

@@ -1,4 +1,4 @@
-"""The memory that a run takes at its peak, as the system tells it."""
+"""The memory that a run takes at its peak, and the processor time, as the system tells them."""
 
 from __future__ import annotations
 
@@ -48,6 +48,18 @@ def memory(process: int) -> tuple[int, int]:
         except OSError:
             continue
     return jvm, workers
+
+
+def processor_seconds(process: int) -> float:
+    """The processor time that a process and all below it have taken, with those below them that have ended."""
+    ticks = 0
+    for pid in (process, *_below(process)):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue
+        ticks += sum(map(int, stat.rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _below(process: int) -> list[int]:

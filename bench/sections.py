@@ -85,6 +85,17 @@ def windows(workload: Workload) -> list[Run]:
     return [Run(contender, rows) for contender in ("watersmeet", "watersmeet-window")]
 
 
+def chains(workload: Workload) -> list[Run]:
+    """Two, three and five streams of one key: in one operator, and each join in its own; every key once a stream."""
+    pairs = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2), shape="pairs")
+    ways = [(2, "on"), (3, "on"), (3, "off"), (5, "on"), (5, "off")]
+    told = {"on": "one operator", "off": "an operator each"}
+    return [
+        Run("watersmeet-chain", pairs, f"{n} streams, {told[how]}", agrees="chain", streams=n, together=how)
+        for n, how in ways
+    ]
+
+
 def tables(workload: Workload) -> list[Run]:
     """Updates of 1 % of two tables that are joined, beside joining them anew; and of tables a tenth as large."""
     rows = workload.rows // 2
@@ -145,6 +156,7 @@ SECTIONS: dict[str, Section] = {
     "cold": cold,
     "skew": skew,
     "windows": windows,
+    "chains": chains,
     "tables": tables,
     "forecast": forecast,
     "growth": growth,

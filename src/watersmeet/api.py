@@ -46,7 +46,7 @@ from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.observe.totals import Totals
-from watersmeet.physical import LateRows, Limits, plan_query
+from watersmeet.physical import Groups, LateRows, Limits, plan_query, together_of
 from watersmeet.plan.nodes import Script
 from watersmeet.project import open_project, storage_folder, with_columns
 from watersmeet.queries import analyze, read_script
@@ -338,7 +338,8 @@ def explain(
         asked = Asked(script, {LEFT: query, RIGHT: right}, sources)
     asked = with_results(asked)
     queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
-    return Explanation.of([(one, plan_query(one, OPERATORS)) for one in queries], OPERATORS)
+    together = _together(asked)
+    return Explanation.of([(one, plan_query(one, OPERATORS, together=together)) for one in queries], OPERATORS)
 
 
 def advise(
@@ -525,13 +526,25 @@ def _result(spark: SparkSession, asked: Asked, marks: DataFrame | None, late: La
     asked = with_results(asked)
     (built,) = build(
         spark, asked.script, asked.frames, extra=asked.sources, marks=marks, late=late, limits=asked.limits,
-        shards=asked.shards, files=asked.files,
+        shards=asked.shards, files=asked.files, together=_together(asked),
     )  # fmt: skip
     result = built.compiled.result
     [query] = asked.script.queries
     shows_more = late == "kept" or query.late_into is not None or bool(query.apart)
     remember(result, Result(built.query, built.plan, None if shows_more else asked))
     return result
+
+
+def _together(asked: Asked) -> Groups | None:
+    """The joins of a query that run in one operator; None: all that may.
+
+    Of a stream nobody knows yet which checkpoint it will continue, and that may have been begun otherwise.
+    """
+    from watersmeet.spark.compile.build import together_on
+
+    frame = next(iter(asked.frames.values()), None)
+    unsaid = "on" if asked.inputs == "batches" else "off"
+    return together_of(asked.script, unsaid) if frame is None else together_on(asked.script, frame.sparkSession, unsaid)
 
 
 def _extra(script: Script, frames: Mapping[str, DataFrame]) -> dict[str, Source]:

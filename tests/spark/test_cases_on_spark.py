@@ -24,7 +24,8 @@ AT_ONCE = 3
 FOLDER = Path(__file__).parents[1] / "cases"
 ON_SPARK = frozenset(
     """
-    anti-join asof-system-time asof-tolerance bounds-of-two-pairs chain-left-of-left composite-keys date-times
+    anti-join asof-system-time asof-tolerance bounds-of-two-pairs chain-and-a-lookup
+    chain-of-texts-and-an-as-of composite-keys date-times
     drop-oldest end ft-v14-chain ft-v5 ft-v6 full-both-sides-expire group-aggregates group-by-window
     group-case-and-filter group-filter-of-one-row group-hopping-window group-of-a-table-taken-back group-of-all
     group-of-decimals-and-floats

@@ -62,12 +62,16 @@ def _written(name: str, example: object) -> str:
 OVERFLOW = ("fail", "drop_oldest")
 """What happens when a join would keep more rows than it may: the query stops, or the oldest rows are given up."""
 
+TOGETHER, SWITCH = "watersmeet.together", ("on", "off")
+"""Whether joins of one key that feed each other run in one operator; a checkpoint keeps to what it was begun with."""
+
 SETTINGS: Mapping[str, Known] = {
     "watersmeet.shards": number("watersmeet.shards", 8),
     "watersmeet.state.max_rows": number("watersmeet.state.max_rows", 1000000),
     "watersmeet.state.overflow": Known(
         OVERFLOW.__contains__, f"it is {' or '.join(OVERFLOW)}", "write `SET watersmeet.state.overflow = drop_oldest`."
     ),
+    TOGETHER: choice(TOGETHER, SWITCH, "off"),
     DIALECT: choice(DIALECT, DIALECTS, "lenses"),
 }
 """The settings of Watersmeet beside those of the families. Those of Spark pass through as they are."""

@@ -19,7 +19,7 @@ from watersmeet.explanation.query import Known, query_as_json, query_topology, r
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
-from watersmeet.physical import plan_query
+from watersmeet.physical import plan_query, together_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 
@@ -64,8 +64,9 @@ def _asked(script: Script) -> Explained:
 
 def _analyzed(path: Path, stage: Stage) -> Explained:
     opened = open_script(path)
+    sinks = opened.script.sinks
     pairs = [
-        (query, (_planned(query) if stage == "physical" else Known(OPERATORS)).with_sinks(opened.script.sinks))
+        (query, (_planned(query, opened.script) if stage == "physical" else Known(OPERATORS)).with_sinks(sinks))
         for query in opened.queries
     ]
     return Explained(
@@ -75,8 +76,9 @@ def _analyzed(path: Path, stage: Stage) -> Explained:
     )
 
 
-def _planned(query: AnalyzedQuery) -> Known:
-    return known(plan_query(query, OPERATORS, late="kept" if query.late_into else "counted"), OPERATORS)
+def _planned(query: AnalyzedQuery, script: Script) -> Known:
+    late = "kept" if query.late_into else "counted"
+    return known(plan_query(query, OPERATORS, late=late, together=together_of(script)), OPERATORS)
 
 
 def _write(path: Path, text: str) -> None:

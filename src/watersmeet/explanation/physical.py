@@ -59,7 +59,9 @@ def known(plan: QueryPlan, families: Families) -> Known:
         static = next((plan for plan in statics if plan.analyzed is stateful), None)
         if static is not None:
             return [("operator", [static.why[0]])]
-        return [] if join is None else [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)])]
+        if join is None:
+            return []
+        return [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)]), *_together(join)]
 
     def read(leaf: AnalyzedLeaf) -> tuple[str, ...] | None:
         return columns.get(leaf.alias)
@@ -115,9 +117,24 @@ def _scanned(join: JoinPlan) -> list[str]:
     return [f"{told}; where files are not sure to give what Spark reads, it reads them"]
 
 
+def _together(join: JoinPlan) -> list[Fact]:
+    """With which join before it a join runs in one operator, or why not."""
+    facts: list[Fact] = []
+    for port in join.ports:
+        before = join_plans(port.input)
+        if port.inside:
+            how = "in one operator: it has the same key, so that rows stay in their shard and process"
+            facts.append(("together", [f"with the join of {join_name(before[-1])}, {how}"]))
+        elif port.apart:
+            facts.append(("apart", [f"from the join of {join_name(before[-1])}: {port.apart}"]))
+    return facts
+
+
 def _exchange(join: JoinPlan, number: int) -> str:
-    """Where the rows of a port go."""
+    """Where the rows of a port go; nothing, where they stay."""
     port = join.ports[number]
+    if port.inside:
+        return ""
     match port.route:
         case "key":
             meaning = (

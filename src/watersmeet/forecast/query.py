@@ -122,7 +122,10 @@ def forecast_query(plan: QueryPlan, families: Families, given: Given) -> QueryFo
     busy = None
     if rows_in is not None and all(need is not None for need in needs):
         busy = sum(need or 0 for need in needs) / _useful(given, plans, rates)
-    fixed = fixed_seconds(len(plans), given) + sum(one.read for one in operators) * given.costs.read / given.cores
+    shared = sum(port.inside for plan in plans for port in plan.ports)
+    fixed = (
+        fixed_seconds(len(plans) - shared, given) + sum(one.read for one in operators) * given.costs.read / given.cores
+    )
     seconds = None if busy is None or busy >= FULL else fixed / (1 - busy)
     per_second = _written(operators, kept)
     in_batch = None if seconds is None or rows_in is None else rows_in * seconds * _width(plans, given)

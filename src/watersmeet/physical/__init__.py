@@ -41,6 +41,7 @@ from watersmeet.physical.nodes import (
     scan_plans,
     view_plans,
 )
+from watersmeet.physical.together import Groups, running_together
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
@@ -58,9 +59,10 @@ from watersmeet.plan.relation import (
 )
 
 __all__ = [
-    "PADDED", "Computed", "DeclaredTypes", "Derived", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
+    "PADDED", "Computed", "DeclaredTypes", "Derived", "Groups", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
     "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan",
-    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "view_plans",
+    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "together_of",
+    "view_plans",
 ]  # fmt: skip
 
 
@@ -85,20 +87,31 @@ def limits_of(script: Script) -> Limits | None:
     return Limits(int(settings["watersmeet.state.max_rows"]), "drop_oldest" if overflow == "drop_oldest" else "fail")
 
 
+def together_of(script: Script, unsaid: str = "on") -> Groups | None:
+    """The stages that a script lets run together: none, or None for all that may; ``unsaid``: if it says nothing."""
+    said = {setting.name.lower(): setting.value for setting in script.settings}.get("watersmeet.together", unsaid)
+    return () if said.lower() == "off" else None
+
+
 def plan_query(
     query: AnalyzedQuery,
     families: Families,
     types: Types | None = None,
     late: LateRows = "counted",
     limits: Limits | None = None,
+    together: Groups | None = None,
 ) -> QueryPlan:
-    """The plan of a query; without ``types`` the declared ones are used."""
+    """The plan of a query; without ``types`` the declared ones are used.
+
+    ``together``: the stages that run together; None: all that may.
+    """
     planner = _Planner(families, types or DeclaredTypes(sources_of(query.relation)), late)
     body = planner.body(query, query.outputs)
     relation = body.relation if limits is None else _limited(body.relation, limits)
-    return names_of(
+    plan = names_of(
         QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
     )
+    return running_together(plan, planner.types, together)
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:

@@ -272,6 +272,13 @@ def _shards(change: Change, was: Told, now: Told) -> str:
     return f"its state is kept in {change.was} shards, now it would be in {change.now}"
 
 
+def _together(change: Change, was: Told, now: Told) -> str:
+    how = [
+        "each in an operator of its own" if groups is None else "in one operator" for groups in (change.was, change.now)
+    ]
+    return f"joins ran {how[0]}, now they would run {how[1]}" if how[0] != how[1] else "other joins run in one operator"
+
+
 def _other(change: Change, was: Told, now: Told) -> str:
     name = next((str(part) for part in reversed(change.path) if isinstance(part, str)), "it").replace("_", " ")
     return f"{name} was {_value(change.was)}, now it is {_value(change.now)}"
@@ -302,6 +309,7 @@ PHRASES: Mapping[str, Phrase] = {
     "stored": _stored,
     "times": _columns("event time"),
     "": _other,
+    "together": _together,
     "shards": _shards,
 }
 """How to tell what differs, by the field it is in. Of several differences the first of these is told: what a person

@@ -31,6 +31,7 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
+from watersmeet.physical.together import groups_of
 from watersmeet.plan.expressions import LISTED, Expr, quote
 from watersmeet.schema import Type, parse_type
 
@@ -55,13 +56,18 @@ def identity_of(plan: QueryPlan, shards: int) -> Data:
     """What a checkpoint must have been written by, to be continued by this plan; as data in canonical order.
 
     ``sources`` are all scans: Spark tells them apart by their place. ``clocks`` says which stages follow the wall
-    clock, which Spark reads like a source.
+    clock, which Spark reads like a source. ``together``, if there are any, are the stages that share an operator.
     """
     stages = [join.identity for join in join_plans(plan.relation)]
     said = _texts(stages)
     sources = [_source(number, scan, said) for number, scan in enumerate(scan_plans(plan.relation))]
     clocks = [join.operator.needs_clock for join in join_plans(plan.relation)]
-    found = {"format": FORM, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks}
+    found: dict[str, Any] = {
+        "format": FORM, "shards": shards, "sources": sources, "stages": stages, "clocks": clocks,
+    }  # fmt: skip
+    groups = groups_of(plan.relation)
+    if groups:
+        found["together"] = groups
     return cast("Data", json.loads(canonical_json(found)))
 
 

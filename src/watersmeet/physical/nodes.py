@@ -172,6 +172,8 @@ class PortPlan:
     - ``route``: where its rows go, see `Route`; by ``times``, if not by key
     - ``shard_by``: the key columns whose hash decides about the shard, where the code does not
     - ``position``: the column that tells in which order the rows of a batch were delivered, if that matters
+    - ``inside``: its rows come from a join that runs in the same operator, and go through no exchange (see
+      `watersmeet.physical.together`); ``apart``: why those of a join go through the exchange all the same
     """
 
     input: RelationPlan
@@ -186,6 +188,8 @@ class PortPlan:
     times: tuple[str, ...] = ()
     shard_by: tuple[str, ...] = ()
     position: str | None = None
+    inside: bool = False
+    apart: str = ""
 
     @property
     def names(self) -> tuple[str, ...]:

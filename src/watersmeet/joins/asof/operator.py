@@ -122,6 +122,11 @@ class AsofJoin(TwoSided):
         """Questions wait for the right mark, versions for the left one. An idle side follows the one that waits."""
         return (Bound(self.left.time, self.right.time, 0), Bound(self.right.time, self.left.time, 0))
 
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The times of questions and of versions."""
+        return (self.left.time, self.right.time)
+
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: questions in the order of their times, versions by key and time."""

@@ -224,6 +224,18 @@ class Family(ABC):
         return tuple(side.late for side in self.sides)
 
     @property
+    def follows(self) -> tuple[str, ...] | None:
+        """The columns whose marks decide when its rows leave; None: it never runs behind a join in one process."""
+        return None
+
+    def agreed(self, known: frozenset[str]) -> frozenset[str] | None:
+        """The columns of the result whose marks are the same in all shards, if those ``known`` are as they come in.
+
+        None: no other join runs behind it in one process.
+        """
+        return None
+
+    @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters: it tells idle sides."""
         return bool(self.idle)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import Condition, holds, same
 from watersmeet.joins.core.matching import Pairs
-from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.operator import LEFT, Family
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.state.layout import Rows
 
@@ -52,6 +52,12 @@ class TwoSided(Family):
     def tracked(self) -> tuple[bool, bool]:
         """Whether it matters for a port if its rows match at all, besides what they match."""
         return (True, False) if self.kind == "semi" else self.preserved
+
+    def with_code(self, port: int) -> Self:
+        """The same, whose rows also show the code of that port's keys: the join behind it finds them by that."""
+        side = self.sides[port]
+        shown = replace(side, columns=(*side.columns, str(side.code)))
+        return replace(self, left=shown) if port == LEFT else replace(self, right=shown)
 
 
 def verified(sides: tuple[Port, Port], condition: Condition | None, left: Rows, right: Rows, found: Pairs) -> Pairs:

@@ -100,6 +100,17 @@ class IntervalJoin(TwoSided):
         own = ((side.times, life) for side in self.sides for life in self.lives if life.column in side.ends)
         return (*self.bounds, *(replace(life, column=time) for times, life in own for time in times))
 
+    @property
+    def follows(self) -> tuple[str, ...]:
+        """The columns between whose marks and times bounds and lives stand."""
+        named = (name for bound in self.waits for name in (bound.column, bound.other))
+        return tuple(dict.fromkeys(named))
+
+    def agreed(self, known: frozenset[str]) -> frozenset[str]:
+        """The columns that bounds hold back: what no bound mentions follows the rows that a shard keeps."""
+        bounds = {column: [bound.other for bound in self.bounds if bound.column == column] for column in self.times}
+        return frozenset(column for column, others in bounds.items() if others and known.issuperset((column, *others)))
+
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: what the result, the match and the condition still need, each column once."""

@@ -111,6 +111,11 @@ class LookupJoin(TwoSided):
         return (self.table,) if self.load_first else ()
 
     @property
+    def follows(self) -> tuple[str, ...]:
+        """None: what times rows have does not matter."""
+        return ()
+
+    @property
     def preserves(self) -> bool:
         """Whether stream rows that meet nothing come out padded."""
         return self.kind != "inner"

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.analyze.settings import SWITCH, TOGETHER
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import Reading
-from watersmeet.physical import LateRows, Limits, QueryPlan, limits_of, plan_query
+from watersmeet.physical import Groups, LateRows, Limits, QueryPlan, limits_of, plan_query, together_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
@@ -57,8 +58,12 @@ def build(
     limits: Limits | None = None,
     clock: Clock = "ticks",
     files: Mapping[str, DataFrame] | None = None,
+    together: Groups | None = None,
 ) -> tuple[Built, ...]:
-    """All queries of a script over these DataFrames (by source name); refused together if one may not run."""
+    """All queries of a script over these DataFrames (by source name); refused together if one may not run.
+
+    ``together``: the stages that share an operator; None: all that may.
+    """
     script, extra = _with_static_tables(script, frames, extra or {})
     check_workers(spark)
     fed_by = "streams" if any(frame.isStreaming for frame in frames.values()) else "batches"
@@ -69,7 +74,8 @@ def build(
         _ = spark.streams.active
     queries = analyze(script, extra, inputs=fed_by)
     compiler = Compiler(spark, frames, shards_of(script, spark, shards), marks, late, clock, files or {})
-    return tuple(compile_plan(script, plan_on(script, query, compiler, limits), compiler) for query in queries)
+    plans = [plan_on(script, query, compiler, limits, together) for query in queries]
+    return tuple(compile_plan(script, plan, compiler) for plan in plans)
 
 
 @dataclass(frozen=True)
@@ -80,14 +86,20 @@ class Planned:
     plan: QueryPlan
 
 
-def plan_on(script: Script, query: AnalyzedQuery, compiler: Compiler, limits: Limits | None = None) -> Planned:
+def plan_on(
+    script: Script,
+    query: AnalyzedQuery,
+    compiler: Compiler,
+    limits: Limits | None = None,
+    together: Groups | None = None,
+) -> Planned:
     """The plan of a query over the compiler's frames, once Spark has found nothing wrong with its types."""
     schemas = {name: frame.schema for name, frame in compiler.frames.items()}
     types = SparkTypes(compiler.spark, query, script, schemas)
     check_expressions(types, query)
     check_aggregates(types, script, query)
     check_order(types, script, query)
-    plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits)
+    plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits, together)
     check_carried(types, plan, compiler.arrow)
     return Planned(query, plan)
 
@@ -102,6 +114,15 @@ def compile_plan(script: Script, planned: Planned, compiler: Compiler) -> Built:
     for met in compiled.joins:
         check_condition(met.plan, script, [compiler.arrow(schema) for schema in met.inputs])
     return Built(planned.query, planned.plan, compiled, compiler, told, reading)
+
+
+def together_on(script: Script, spark: SparkSession, unsaid: str) -> Groups | None:
+    """The stages that run together in a query that begins: as its script says, else the session, else ``unsaid``."""
+    said = str(spark.conf.get(TOGETHER, unsaid))
+    if said.lower() not in SWITCH:
+        hint = f'write `spark.conf.set("{TOGETHER}", "on")`, or "off".'
+        raise refuse("WRONG_ARGUMENT", argument=TOGETHER, value=said, reason="it is on or off", hint=hint)
+    return together_of(script, said)
 
 
 def source_of(

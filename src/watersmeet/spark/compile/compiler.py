@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
 
@@ -22,8 +22,10 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.formats import source_format
+from watersmeet.joins.core.chain import Inlet, Link
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
+from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -42,6 +44,7 @@ from watersmeet.physical import (
 from watersmeet.physical.columnar import is_columnar
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
+from watersmeet.physical.together import Carried, carried, code_side, way_inside
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.compile.frames import (
     APART,
@@ -56,7 +59,7 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
-from watersmeet.spark.exchange.observed import observed
+from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (
     LATE_ROW,
     LATE_SHOWN,
@@ -72,9 +75,9 @@ from watersmeet.spark.exchange.packing import (
     PackMarks,
     Unpack,
 )
-from watersmeet.spark.exchange.rows import Met, completed, emitted_schema, port_structs
+from watersmeet.spark.exchange.rows import Meeting, Met, completed, ddl_field, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
-from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, RowsTold, ShardProcessor, Shards
+from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, RowsTold, ShardProcessor, Shards, Stage
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 
@@ -85,6 +88,25 @@ class Compiled:
 
     result: DataFrame
     joins: tuple[Met, ...]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What meets in one operator: its stages, innermost first, and their inputs, packed.
+
+    ``below``: the joins whose rows come to it through the exchange.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    meetings: tuple[Meeting, ...] = ()
+    packed: tuple[DataFrame, ...] = ()
+    below: tuple[Met, ...] = ()
+    is_streaming: bool = False
+
+    @property
+    def ports(self) -> int:
+        """How many ports the exchange has for it."""
+        return sum(len(stage.ports) for stage in self.stages)
 
 
 Clock = Literal["ticks", "marks"]
@@ -198,35 +220,54 @@ class Compiler:
         return frame
 
     def meet(self, plan: JoinPlan) -> tuple[Met, ...]:
-        """Pack the inputs, shuffle them by shard and let the operator run: the joins below, and this one."""
-        fed = [self.feeding(port.input) for port in plan.ports]
+        """Pack the inputs, shuffle them by shard and let the operator run: the joins below, and those in it."""
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
-        names = dict(plan.operator.names)
-        frames = [self.prepared(port, one.frame, names) for port, one in zip(plan.ports, fed, strict=True)]
-        packed = [self.packed(n, port, frames[n], shards) for n, port in enumerate(plan.ports)]
-        streaming = any(frame.isStreaming for frame in frames)
-        packed += self.moved(plan, shards, streaming=streaming)
-        schemas = tuple(_as_rows(frame, one) for frame, one in zip(frames, fed, strict=True))
+        gathered = self.gathered(plan, shards)
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
-        processor = ShardProcessor(
-            plan.operator.for_shards(len(shards)), join_name(plan), _digest(plan, schemas, shards),
-            Shards(shards[0], to_all),
-            () if streaming else tuple(time for port in plan.ports for time in port.times), self.bytes_per_step,
-            self.told,
-        )  # fmt: skip
-        together = reduce(DataFrame.unionAll, packed).groupBy("shard")
+        processor = ShardProcessor(gathered.stages, Shards(shards[0], to_all), self.bytes_per_step, self.told)
+        together = reduce(DataFrame.unionAll, gathered.packed).groupBy("shard")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        met = Met(plan, observed(records, plan, self.observed_as(plan), self.told) if streaming else records, schemas)
-        return (*(join for one in fed for join in one.joins), met)
+        for place, one in enumerate(gathered.meetings if gathered.is_streaming else ()):
+            of = REPORTS if len(gathered.meetings) == 1 else reports(place, len(gathered.meetings))
+            records = observed(records, one.plan, self.observed_as(one.plan), self.told, of)
+        return (*gathered.below, *(Met(one.plan, one.inputs, records) for one in gathered.meetings))
+
+    def gathered(self, plan: JoinPlan, shards: tuple[int, ...]) -> Gathered:
+        """What meets in an operator: a join, after the one that feeds it and runs there too, if there is one."""
+        way, inside = way_inside(plan), next((n for n, port in enumerate(plan.ports) if port.inside), None)
+        before = Gathered() if way is None else self.gathered(way.join, shards)
+        names = dict(plan.operator.names)
+        fed = {n: self.feeding(port.input) for n, port in enumerate(plan.ports) if n != inside}
+        frames = {n: self.prepared(plan.ports[n], one.frame, names) for n, one in fed.items()}
+        ports = {before.ports + place: n for place, n in enumerate(fed)}
+        own = {n: self.packed(number, plan.ports[n], frames[n], shards) for number, n in ports.items()}
+        # Spark numbers operators and sources in the order of the ports.
+        packed = [one for n in range(len(plan.ports)) for one in (before.packed if n == inside else (own[n],))]
+        streaming = before.is_streaming or any(frame.isStreaming for frame in frames.values())
+        packed += self.moved(plan, shards, min(ports), streaming=streaming)
+        schemas = {n: _as_rows(frame, fed[n]) for n, frame in frames.items()}
+        stages, link = before.stages, Link(plan.operator.for_shards(len(shards)))
+        if way is not None and inside is not None:
+            along = carried(plan, inside, way)
+            schemas[inside] = _handed_on(emitted_schema(before.meetings[-1]), along)
+            inlet = Inlet(inside, self.arrow(schemas[inside]), tuple(one.column for one in along), way.marks)
+            link = replace(link, inlet=inlet)
+            stages = (*stages[:-1], _showing(stages[-1], code_side(plan, inside, way)))
+        inputs = tuple(schemas[n] for n in range(len(plan.ports)))
+        ends = () if streaming else tuple(time for port in plan.ports for time in port.times)
+        stage = Stage(link, join_name(plan), _digest(plan, inputs, shards), ports, ends)
+        below = (*before.below, *(join for one in fed.values() for join in one.joins))
+        meetings = (*before.meetings, Meeting(plan, inputs))
+        return Gathered((*stages, stage), meetings, tuple(packed), below, streaming)
 
     def observed_as(self, plan: JoinPlan) -> str:
         """The name under which Spark adds up its numbers: what people call it, whose it is, and which one it is."""
         return f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
 
-    def moved(self, plan: JoinPlan, shards: tuple[int, ...], *, streaming: bool) -> list[DataFrame]:
-        """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock."""
+    def moved(self, plan: JoinPlan, shards: tuple[int, ...], number: int, *, streaming: bool) -> list[DataFrame]:
+        """What moves the marks of a join besides its rows: marks from outside, and ticks of the clock; at that port."""
         names = {lag.source: lag.column for port in plan.ports for lag in port.lags}
-        own = PackMarks(0, shards, {**names, NOW: NOW, LOADED: LOADED})
+        own = PackMarks(number, shards, {**names, NOW: NOW, LOADED: LOADED})
         moved: list[DataFrame] = []
         if self.marks is not None:
             moved.append(self.marks.mapInArrow(own, PACKED_DDL))
@@ -330,6 +371,26 @@ def _as_rows(prepared: DataFrame, fed: Fed) -> StructType:
     """The schema of prepared rows: what cannot be NULL in a row is not nullable, for only rows that are kept go on."""
     fields = [StructField(f.name, f.dataType, fed.nullable.get(f.name, f.nullable)) for f in prepared.schema]
     return StructType(fields)
+
+
+def _handed_on(rows: StructType, along: tuple[Carried, ...]) -> StructType:
+    """The schema in which rows of the join before arrive: its columns by other names, integers perhaps wider."""
+    known = {field.name: field for field in rows}
+    fields: list[StructField] = []
+    for one in along:
+        # What it does not show but hands on is the code of a key.
+        field = known.get(one.column, StructField(one.column, LongType()))
+        type_ = field.dataType if one.type is None else ddl_field(one.name, one.type).dataType
+        fields.append(StructField(one.name, type_, field.nullable))
+    return StructType(fields)
+
+
+def _showing(stage: Stage, side: int | None) -> Stage:
+    """The stage, whose rows also show the code of that side's keys, if the one behind it asks for that."""
+    operator = stage.link.operator
+    if side is None or not isinstance(operator, TwoSided):
+        return stage
+    return replace(stage, link=replace(stage.link, operator=operator.with_code(side)))
 
 
 def _is_hashable(type_: DataType) -> bool:

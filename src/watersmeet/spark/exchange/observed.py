@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,33 +24,66 @@ from watersmeet.physical import (
     view_plans,
 )
 from watersmeet.spark.exchange.examples import KINDS
-from watersmeet.spark.exchange.packing import REPORT
+from watersmeet.spark.exchange.packing import INSIDE, REPORT
 from watersmeet.spark.exchange.stateful import NUMBERS, SPREADS, RowsTold
 from watersmeet.type_names import is_moment
 
 
-def observed(records: DataFrame, plan: JoinPlan, name: str, rows: RowsTold = "none") -> DataFrame:
-    """The records with their numbers put together per batch; ``name`` is what people call the operator.
+@dataclass(frozen=True)
+class Reports:
+    """The records that hold the numbers of a join: those of a ``kind``, and of it those of one ``place``.
+
+    ``alone``: no other numbers are among the records.
+    """
+
+    kind: int = REPORT
+    place: int | None = None
+    alone: bool = True
+
+    def only(self, column: str) -> Column:
+        """A column in these records, NULL in others."""
+        return F.col(column) if self.alone else F.when(self.mine, F.col(column))
+
+    @property
+    def mine(self) -> Column:
+        """Whether a record is one of them."""
+        is_kind = F.col("kind") == self.kind
+        return is_kind if self.place is None else is_kind & (F.col("port") == self.place)
+
+
+REPORTS = Reports()
+"""Those of an operator in which one join runs."""
+
+
+def reports(place: int, joins: int) -> Reports:
+    """Those of the join at a place among several that run in one operator: the last is the one that others hear of."""
+    return Reports(alone=False) if place == joins - 1 else Reports(INSIDE, place, alone=False)
+
+
+def observed(
+    records: DataFrame, plan: JoinPlan, name: str, rows: RowsTold = "none", of: Reports = REPORTS
+) -> DataFrame:
+    """The records with the numbers of a join put together per batch; ``name`` is what people call it.
 
     ``rows``: whether some rows are told of too, those of any one shard.
     """
-    numbers = [F.sum(number).alias(number) for number in ("matched", "written", "emitted", "seconds")]
+    numbers = [F.sum(of.only(number)).alias(number) for number in ("matched", "written", "emitted", "seconds")]
     for number in NUMBERS:
         for port, side in enumerate(port_names(len(plan.ports))):
             fold = F.max if number == "partitions" and not plan.operator.is_partitioned(port) else F.sum
-            numbers.append(fold(F.get(number, F.lit(port))).alias(f"{number}_{side}"))
-    numbers.append(F.count(F.when(F.col("kind") == REPORT, 1)).alias("shards"))
+            numbers.append(fold(F.get(of.only(number), F.lit(port))).alias(f"{number}_{side}"))
+    numbers.append(F.count(F.when(of.mine, 1)).alias("shards"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
-    numbers += [F.vector_sum(number).alias(number) for number in SPREADS]
+    numbers += [F.vector_sum(of.only(number)).alias(number) for number in SPREADS]
     if rows == "some":
-        told = [F.max(F.get_json_object("examples", f"$.{kind}")).alias(f"{EXAMPLES}{kind}") for kind in KINDS]
-        numbers += told
+        told = of.only("examples")
+        numbers += [F.max(F.get_json_object(told, f"$.{kind}")).alias(f"{EXAMPLES}{kind}") for kind in KINDS]
     times = dict.fromkeys(time for port in plan.ports for time in port.times)
-    own = lowest_marks(times, "received", OWN)
-    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times, "watermarks", MARK), *own)
+    own = lowest_marks(times, of.only("received"), OWN)
+    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times, of.only("watermarks"), MARK), *own)
 
 
-def lowest_marks(times: Iterable[str], column: str, prefix: str) -> list[Column]:
+def lowest_marks(times: Iterable[str], column: Column | str, prefix: str) -> list[Column]:
     """Per watermarked column, the mark of the shard that is furthest behind."""
     marks = F.from_json(column, "map<string,bigint>")
     return [F.min(F.try_element_at(marks, F.lit(time))).alias(f"{prefix}{time}") for time in times]

@@ -25,9 +25,10 @@ from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.exchange.shards import shard_of
 
-ROWS, MARKS, LATE, REPORT, UNMATCHED = 0, 1, 2, 3, 4
+ROWS, MARKS, LATE, REPORT, UNMATCHED, INSIDE = 0, 1, 2, 3, 4, 5
 """The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
-died alone and go to an output of their own."""
+died alone and go to an output of their own; and the numbers of a join that feeds another one in the same operator, with
+its place there as the port."""
 
 PACKED_DDL = "shard INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema([("shard", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())])

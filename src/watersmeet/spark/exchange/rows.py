@@ -33,15 +33,21 @@ PORT_SHOWN = "_port_"
 
 
 @dataclass(frozen=True)
-class Met:
-    """The records that come out of a join, and the schemas of the rows that went into its ports."""
+class Meeting:
+    """A join, and the schemas of the rows that go into its ports."""
 
     plan: JoinPlan
-    records: DataFrame
     inputs: tuple[StructType, ...]
 
 
-def emitted_schema(met: Met) -> StructType:
+@dataclass(frozen=True)
+class Met(Meeting):
+    """A join with the records that come out of its operator."""
+
+    records: DataFrame
+
+
+def emitted_schema(met: Meeting) -> StructType:
     """The schema of the rows in a join's records: a side that can be missing is nullable."""
     fields = {
         field.name: StructField(field.name, field.dataType, field.nullable or met.plan.may_miss[port])

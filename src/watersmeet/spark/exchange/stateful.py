@@ -1,13 +1,13 @@
-"""The meeting place: Spark calls one join operator per shard and batch, over Spark's own state store."""
+"""The meeting place: Spark calls the joins of an operator per shard and batch, over Spark's own state store."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -19,12 +19,23 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
-from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
+from watersmeet.joins.core.chain import Chain, Link, Piece
+from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, Report, StepError
 from watersmeet.joins.core.spread import Counts
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.spark.exchange.examples import Examples
-from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
+from watersmeet.spark.exchange.packing import (
+    INSIDE,
+    LATE,
+    MARKS,
+    REPORT,
+    ROWS,
+    UNMATCHED,
+    fold_marks,
+    from_blobs,
+    to_blob,
+)
 from watersmeet.spark.private.told import accepted_before, run_group
 
 if TYPE_CHECKING:
@@ -54,23 +65,24 @@ _NOTHING: dict[str, Any] = dict.fromkeys(part.split()[0] for part in MET_DDL.spl
 
 
 class SparkStore:
-    """A shard's part of Spark's state store, as the store of an operator."""
+    """A shard's part of Spark's state store, as the store of an operator, whose names all begin with ``prefix``."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, prefix: str = "") -> None:
         self.state = state
+        self.prefix = prefix
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
-        value = self.state.getValue((name,))
+        value = self.state.getValue((self.prefix + name,))
         return None if value is None else bytes(value[0])
 
     def put(self, name: str, value: bytes) -> None:
         """Set the value of that name."""
-        self.state.updateValue((name,), (value,))
+        self.state.updateValue((self.prefix + name,), (value,))
 
     def remove(self, name: str) -> None:
         """Forget the value of that name."""
-        self.state.removeKey((name,))
+        self.state.removeKey((self.prefix + name,))
 
 
 @dataclass(frozen=True)
@@ -81,30 +93,32 @@ class Shards:
     to_all: frozenset[int]
 
 
-class ShardProcessor(StatefulProcessor):
-    """Hands each shard's records of a batch to the operator and its emission back to Spark.
+@dataclass(frozen=True)
+class Stage:
+    """A join that runs in a processor: its link of the chain, and what else is known of it.
 
-    ``name`` is what people call the join, ``digest`` says whose state this is, ``ends`` are the watermarked
-    columns of inputs that end with this batch (batch DataFrames).
+    - ``name``: what people call it; ``digest``: whose state its part of the state is
+    - ``ports``: for each port of the exchange that feeds it, which one of its own that is
+    - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
 
+    link: Link
+    name: str
+    digest: str
+    ports: Mapping[int, int]
+    ends: tuple[str, ...] = ()
+
+
+class ShardProcessor(StatefulProcessor):
+    """Hands each shard's records of a batch to the joins that run in it, and the emission of the last back to Spark."""
+
     def __init__(
-        self,
-        operator: Family,
-        name: str,
-        digest: str,
-        shards: Shards,
-        ends: tuple[str, ...],
-        bytes_per_step: int = BYTES_PER_STEP,
-        rows: RowsTold = "none",
+        self, stages: tuple[Stage, ...], shards: Shards, bytes_per_step: int = BYTES_PER_STEP, rows: RowsTold = "none"
     ) -> None:
-        self.operator = operator
-        self.name = name
-        self.digest = digest
+        self.stages = stages
         self.shards = shards
-        self.ends = dict.fromkeys(ends, END_OF_INPUT)
         self.rows = rows
-        self.bytes_per_step = bytes_per_step if operator.may_split else sys.maxsize
+        self.bytes_per_step = bytes_per_step
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map from names to values per shard."""
@@ -116,60 +130,104 @@ class ShardProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of one shard."""
-        store = SparkStore(self.state)
-        self._check_owner(store)
-        ports = frozenset(range(len(self.operator.shown)))
-        counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
-        waiting = _Waiting()
-        tally = _Tally(counted, Examples(self.operator) if self.rows == "some" else None)
+        stores = [SparkStore(self.state, prefix) for prefix in prefixes(len(self.stages))]
+        for stage, store in zip(self.stages, stores, strict=True):
+            _check_owner(stage, store)
+        tallies = [self._tally(stage, key[0]) for stage in self.stages]
+        chain = Chain(
+            [stage.link for stage in self.stages], stores, self.bytes_per_step, partial(self._around, tallies)
+        )
+        split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
+        waiting = _Waiting(frozenset(port for ports in split for port in ports))
         for records in rows:
             for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
                 if kind == LATE:
+                    waiting.came.add(int(port))
                     yield _records([{"kind": LATE, "blob": blob}])
                 else:
                     waiting.add(port, kind, blob)
                 if waiting.bytes > self.bytes_per_step:
-                    yield from self._step(store, waiting, {}, tally, last=False)
-        marks = fold_marks(waiting.marks) | self.ends | (_run() if self.operator.needs_run else {})
-        yield from self._step(store, waiting, marks, tally, last=True)
+                    yield from self._split(chain, waiting, tallies)
+        marks = [self._marks(stage, waiting) for stage in self.stages]
+        came = {number for number, stage in enumerate(self.stages) if waiting.came.intersection(stage.ports)}
+        arrivals = [self._arrivals(stage, waiting, tally) for stage, tally in zip(self.stages, tallies, strict=True)]
+        rest: list[dict[str, Any]] = []
+        yield from self._handed_out(chain.close(arrivals, marks, came), tallies, rest)
+        inside = [(place, tally) for place, tally in enumerate(tallies[:-1]) if tally.reports]
+        rest += [{"kind": INSIDE, "port": place} | tally.numbers() for place, tally in inside]
+        yield _records([*rest, {"kind": REPORT} | tallies[-1].numbers()])
 
-    def _step(
-        self, store: SparkStore, waiting: _Waiting, marks: Marks, tally: _Tally, *, last: bool
-    ) -> Iterator[pd.DataFrame]:
-        """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
-        with tally.computing():
-            arrivals = waiting.arrivals()
+    def _split(self, chain: Chain, waiting: _Waiting, tallies: Sequence[_Tally]) -> Iterator[pd.DataFrame]:
+        """Let the stages that may split a batch take what has come so far."""
+        for number, stage in enumerate(self.stages):
+            if stage.link.operator.may_split:
+                rest: list[dict[str, Any]] = []
+                arrivals = self._arrivals(stage, waiting, tallies[number])
+                yield from self._handed_out(chain.split(number, arrivals), tallies, rest)
+                if rest:
+                    yield _records(rest)
+
+    def _tally(self, stage: Stage, shard: int) -> _Tally:
+        ports = frozenset(range(len(stage.link.operator.shown)))
+        counted = ports if shard == self.shards.first else ports - self.shards.to_all
+        return _Tally(counted, Examples(stage.link.operator) if self.rows == "some" else None)
+
+    def _around(self, tallies: Sequence[_Tally], number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""
         try:
-            for piece in tally.timed(self.operator.stream(store, arrivals, marks)):
-                if not isinstance(piece, Emission):
-                    if piece.num_rows:
-                        yield _records([tally.handed_out(piece)])
-                    continue
-                found = tally.emitted(piece)
-                if last:
-                    found.append({"kind": REPORT} | tally.numbers())
+            yield from tallies[number].timed(pieces)
+        except StepError as error:
+            refusal = Refusal(error.condition, {"join": self.stages[number].name, **error.parameters})
+            raise TravellingError(refusal) from None
+
+    def _arrivals(self, stage: Stage, waiting: _Waiting, tally: _Tally) -> dict[int, pa.Table]:
+        with tally.computing():
+            return waiting.arrivals(stage.ports)
+
+    def _marks(self, stage: Stage, waiting: _Waiting) -> Marks:
+        """The marks that a batch brings to the ports of a stage."""
+        marks = fold_marks([blob for port in stage.ports for blob in waiting.marks.get(port, ())])
+        return marks | dict.fromkeys(stage.ends, END_OF_INPUT) | (_run() if stage.link.operator.needs_run else {})
+
+    def _handed_out(
+        self, pieces: Iterator[tuple[int, Piece]], tallies: Sequence[_Tally], rest: list[dict[str, Any]]
+    ) -> Iterator[pd.DataFrame]:
+        """The rows of the last stage as they come; what its steps and those of others end with is added to ``rest``."""
+        for number, piece in pieces:
+            tally, is_last = tallies[number], number == len(tallies) - 1
+            if isinstance(piece, Emission):
+                rest += tally.emitted(piece, is_last)
+            else:
+                found = [*tally.handed_out([piece], is_last)]
                 if found:
                     yield _records(found)
-        except StepError as error:
-            refusal = Refusal(error.condition, {"join": self.name, **error.parameters})
-            raise TravellingError(refusal) from None
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
 
-    def _check_owner(self, store: SparkStore) -> None:
-        """Refuse the state of another query: the last line of defence, where nobody could look before the start.
 
-        That of the query as it was before a change that was accepted is taken over.
-        """
-        found = store.get(_FINGERPRINT)
-        if found is not None and found.decode() not in (f"{number} {self.digest}" for number in READ):
-            was = accepted_before().get(found.decode())
-            if was is None:
-                raise TravellingError(_foreign(self.name, found.decode(), self.digest))
-            self.operator.take_over(store, was)
-        if found is None or found.decode() != f"{FORMAT} {self.digest}":
-            store.put(_FINGERPRINT, f"{FORMAT} {self.digest}".encode())
+def prefixes(stages: int) -> tuple[str, ...]:
+    """What the names in the state of each of several stages begin with; those of one that is alone with nothing.
+
+    >>> prefixes(1), prefixes(2)
+    (('',), ('0/', '1/'))
+    """
+    return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
+
+
+def _check_owner(stage: Stage, store: SparkStore) -> None:
+    """Refuse the state of another query: the last line of defence, where nobody could look before the start.
+
+    That of the query as it was before a change that was accepted is taken over.
+    """
+    found = store.get(_FINGERPRINT)
+    if found is not None and found.decode() not in (f"{number} {stage.digest}" for number in READ):
+        was = accepted_before().get(found.decode())
+        if was is None:
+            raise TravellingError(_foreign(stage.name, found.decode(), stage.digest))
+        stage.link.operator.take_over(store, was)
+    if found is None or found.decode() != f"{FORMAT} {stage.digest}":
+        store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
 
 
 def _foreign(join: str, found: str, own: str) -> Refusal:
@@ -192,24 +250,34 @@ def _run() -> dict[str, int]:
 
 
 class _Waiting:
-    """Records of a shard that no step has seen yet."""
+    """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
 
-    def __init__(self) -> None:
+    ``came``: the ports that something came to in this batch.
+    """
+
+    def __init__(self, split: frozenset[int]) -> None:
+        self.split = split
+        self.came: set[int] = set()
         self.blobs: dict[int, list[bytes]] = {}
-        self.marks: list[bytes] = []
+        self.marks: dict[int, list[bytes]] = {}
         self.bytes = 0
 
     def add(self, port: int, kind: int, blob: bytes) -> None:
+        self.came.add(int(port))
         if kind == MARKS:
-            self.marks.append(blob)
+            self.marks.setdefault(int(port), []).append(blob)
         else:
             self.blobs.setdefault(int(port), []).append(blob)
-            self.bytes += len(blob)
+            self.bytes += len(blob) if port in self.split else 0
 
-    def arrivals(self) -> dict[int, pa.Table]:
-        """The rows per port; they wait no longer."""
-        taken, self.blobs, self.bytes = self.blobs, {}, 0
-        return {port: from_blobs(parts) for port, parts in taken.items()}
+    def arrivals(self, ports: Mapping[int, int]) -> dict[int, pa.Table]:
+        """The rows of these ports, by what the stage calls them; they wait no longer."""
+        found: dict[int, pa.Table] = {}
+        for port in ports.keys() & self.blobs.keys():
+            parts = self.blobs.pop(port)
+            self.bytes -= sum(map(len, parts)) if port in self.split else 0
+            found[ports[port]] = from_blobs(parts)
+        return dict(sorted(found.items()))
 
 
 class _Tally:
@@ -244,25 +312,35 @@ class _Tally:
                 return
             yield piece
 
-    def handed_out(self, table: pa.Table, kind: int = ROWS, port: int | None = None) -> dict[str, Any]:
-        """Rows that come out, as a record."""
-        self.rows += table.num_rows
-        if self.examples is not None and kind == ROWS:
-            self.examples.take(table)
+    def handed_out(self, tables: Iterable[pa.Table], is_last: bool) -> Iterator[dict[str, Any]]:
+        """Rows that come out, as records; those that only another stage gets are counted."""
+        for table in tables:
+            if table.num_rows:
+                self.rows += table.num_rows
+                if self.examples is not None:
+                    self.examples.take(table)
+                if is_last:
+                    yield self.record(ROWS, None, table)
+
+    def record(self, kind: int, port: int | None, table: pa.Table) -> dict[str, Any]:
+        """Rows as a record."""
         with self.computing():
             return {"kind": kind, "port": port, "blob": _blob(table)}
 
-    def emitted(self, emission: Emission) -> list[dict[str, Any]]:
+    def emitted(self, emission: Emission, is_last: bool) -> list[dict[str, Any]]:
         """What an emission hands out besides its numbers, which are added; tables without rows are nothing."""
         self.reports.append(emission.report)
         if self.examples is not None:
             self.examples.late(emission.report.too_late)
-        found = [self.handed_out(table) for table in emission.rows if table.num_rows]
+        found = [*self.handed_out(emission.rows, is_last)]
         for port, table in emission.late:
             if port in self.counted and table.num_rows:
-                found.append({"kind": LATE, "port": port, "blob": _blob(table)})
-        alone = ((port, table) for port, table in emission.unmatched if table.num_rows)
-        return [*found, *(self.handed_out(table, UNMATCHED, port) for port, table in alone)]
+                found.append(self.record(LATE, port, table))
+        for port, table in emission.unmatched:
+            if table.num_rows:
+                self.rows += table.num_rows
+                found.append(self.record(UNMATCHED, port, table))
+        return found
 
     def numbers(self) -> dict[str, object]:
         """The numbers of the batch; those of ports that another shard counts are left to it."""

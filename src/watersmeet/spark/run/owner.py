@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from watersmeet.analyze.settings import TOGETHER
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.physical.change import Changing, Follows, Marks, edit_of
 from watersmeet.physical.difference import Told, difference
 from watersmeet.physical.identity import canonical_json, digest
+from watersmeet.physical.together import Groups
 from watersmeet.version import __version__
 
 OWNER = "watersmeet.json"
@@ -36,6 +38,11 @@ class Owner:
     def shards(self) -> int:
         """Into how many shards the state is split."""
         return int(self.queries[0].identity["shards"])
+
+    @property
+    def together(self) -> Groups:
+        """The stages of its first query that share an operator."""
+        return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
 
     @property
     def clocks(self) -> int:
@@ -92,7 +99,7 @@ class Owner:
         for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
             found = edit_of(was, is_, changing or {}, None if marks is None else marks[number])
             if found.kind == "refused" or (found.kind == "continued" and changing is None):
-                hint = _same_shards(was, is_) or f"undo the change, or {anew}"
+                hint = _same_shards(was, is_) or _same_operators(was, is_) or f"undo the change, or {anew}"
                 raise _another(checkpoint, found.difference or str(difference(was, is_)), hint)
             follows += found.follows
         return tuple(follows)
@@ -115,6 +122,15 @@ def _same_shards(was: Told, now: Told) -> str | None:
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
         return None
     return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`."
+
+
+def _same_operators(was: Told, now: Told) -> str | None:
+    """What to type where nothing differs but which joins run in one operator."""
+    before, after = ({**told.identity, "together": None} for told in (was, now))
+    if canonical_json(before) != canonical_json(after):
+        return None
+    said = "on" if "together" in was.identity else "off"
+    return f'before the call, write `spark.conf.set("{TOGETHER}", "{said}")`.'
 
 
 def _another(checkpoint: str, told: str, hint: str) -> WatersmeetError:

@@ -28,7 +28,7 @@ from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.queries import analyze
-from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on
+from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, together_on
 from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
@@ -181,7 +181,8 @@ def _prepared(
         "counted" if asked.late_into is None else "kept", files=inputs.files,
         told=told,
     )  # fmt: skip
-    planned = plan_on(script, query, compiler)
+    together = together_on(script, spark, "on") if recorded is None else recorded.together
+    planned = plan_on(script, query, compiler, together=together)
     compiler = replace(compiler, marks=_as_called(moved, scan_names(planned.plan)))
     tables = tables_first(planned.plan)
     built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))

@@ -6,16 +6,19 @@ newest batch whose commit and plan are whole counts, and Spark's reader of state
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import keeping_of
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.state.kept import Keeping
 from watersmeet.physical.difference import Told
+from watersmeet.spark.exchange.stateful import prefixes
 from watersmeet.spark.private.files import Folder, folder_of
 from watersmeet.spark.private.told import operator_name, unlogged
 from watersmeet.spark.refusals import first_line
@@ -30,12 +33,16 @@ OURS = "transformWithState"
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator of a query: its number among those of the query, Spark's for it, and what it is."""
+    """A stateful operator of a query: its number among those of the query, Spark's for it, and what it is.
+
+    ``prefix``: what its names in the state begin with, where others share an operator of Spark's with it.
+    """
 
     number: int
     spark_number: int
     place: int
     told: Told
+    prefix: str = ""
 
     @property
     def stage(self) -> Identity:
@@ -102,16 +109,24 @@ class Checkpoint:
         if len(found) != len(stages):
             reason = f"has {len(found)} operators, and its query {len(stages)}"
             raise damaged(self.path, f"{self.path}/state", reason, ANEW)
-        ours = [(told, place, number) for (told, place), number in zip(stages, found, strict=True)]
+        ours = [
+            (told, place, number, prefix)
+            for (told, last), number in zip(stages, found, strict=True)
+            for place, prefix in _sharing(told, last)
+        ]
         ours.sort(key=lambda one: (-self.owner.queries.index(one[0]), one[1]))
-        return tuple(Operator(n, number, place, told) for n, (told, place, number) in enumerate(ours))
+        return tuple(Operator(n, number, place, told, prefix) for n, (told, place, number, prefix) in enumerate(ours))
 
     def values(self, operator: Operator) -> DataFrame:
         """What is stored of an operator: a row per shard and name."""
         options = {"stateVarName": "state", "operatorId": str(operator.spark_number), "batchId": str(self.batch)}
         with self.reading():
             frame = self.spark.read.format("statestore").options(**options).load(self.place)
-        return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
+        values = frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
+        if not operator.prefix:
+            return values
+        own, begin = values.where(F.col("name").startswith(operator.prefix)), len(operator.prefix) + 1
+        return own.withColumn("name", F.expr(f"substring(name, {begin})"))
 
     def reading(self) -> _Reading:
         """Around whatever reads the state: what Spark cannot read is refused with the place."""
@@ -154,8 +169,17 @@ def last_committed(folder: Folder) -> int | None:
     return None
 
 
+def _sharing(told: Told, last: int) -> Iterator[tuple[int, str]]:
+    """The stages that share the operator of this one, which is the last of them, and what their names begin with."""
+    group = next((group for group in told.identity.get("together", ()) if group[-1] == last), [last])
+    return zip(group, prefixes(len(group)), strict=True)
+
+
 def _from_the_result(told: Told) -> list[int]:
-    """The places of stages among those of a query, from the result on, each before what it reads."""
+    """The places of stages among those of a query, from the result on, each before what it reads.
+
+    Of several that share an operator only the last is there.
+    """
     stages = told.identity["stages"]
     reads = [[read for port in stage["ports"] for read in port["reads"]] for stage in stages]
     below = [[int(read.removeprefix("stage ")) for read in own if read.startswith("stage ")] for own in reads]
@@ -165,4 +189,6 @@ def _from_the_result(told: Told) -> list[int]:
 
     # A union may stand above several.
     inside = {place for own in below for place in own}
-    return [one for place in range(len(stages)) if place not in inside for one in from_here(place)]
+    within = {place for group in told.identity.get("together", ()) for place in group[:-1]}
+    found = [one for place in range(len(stages)) if place not in inside for one in from_here(place)]
+    return [place for place in found if place not in within]

@@ -1,0 +1,122 @@
+"""Joins that run one after another in one shard: what one hands out arrives at the next and never leaves the process.
+
+A chain gives in every batch what its joins give where each has an operator of its own:
+
+1. A batch comes to a join that a row or a mark of its own ports came to, or that a join comes before to which it came.
+2. A join makes its step with the marks of its own ports and, of a port that another join feeds, with those that this
+   join has handed out in this batch.
+3. Before that, joins may take what has arrived in steps without marks, where they may split their arrivals. So rows
+   between two joins are never in memory whole.
+
+The rows of one key are in one shard for all joins of a chain, and so the next join needs nothing of other shards but
+marks. Those that it follows must be the same in all shards: the planner sees to that (`watersmeet.physical.together`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+
+Piece = pa.Table | Emission
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """How what a join hands out arrives at a port of the next one.
+
+    - ``port``: that port
+    - ``schema``: the rows as they arrive; ``columns``: which column of the join's rows each of its fields is
+    - ``marks``: the names of marks, those of the join and those that they have at the port; None: they are the same
+    """
+
+    port: int
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    marks: tuple[tuple[str, str], ...] | None = None
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """Rows of the join as they arrive."""
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip((table.column(name) for name in self.columns), self.schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def named(self, marks: Marks) -> Marks:
+        """Marks of the join under their names at the port."""
+        if self.marks is None:
+            return marks
+        return {outer: marks[inner] for inner, outer in self.marks if inner in marks}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A join of a chain: its operator, and the inlet through which the join before it feeds it; None for the first."""
+
+    operator: Family
+    inlet: Inlet | None = None
+
+
+def as_they_are(link: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces of a step; whoever wants to know how long they take, or why one fails, puts something else here."""
+    return pieces
+
+
+class Chain:
+    """The joins of a chain in one shard, for one batch. ``around`` sees the steps of each, by its number."""
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        stores: Sequence[Store],
+        bytes_per_step: int,
+        around: Callable[[int, Iterator[Piece]], Iterator[Piece]] = as_they_are,
+    ) -> None:
+        self.links = links
+        self.stores = stores
+        self.bytes_per_step = bytes_per_step
+        self.around = around
+        self.handed_on: list[list[pa.Table]] = [[] for _ in links]
+
+    def split(self, link: int, arrivals: Mapping[int, pa.Table]) -> Iterator[tuple[int, Piece]]:
+        """A step of a join that may split its arrivals, without marks; gives pieces with the number of their join."""
+        yield from self._step(link, arrivals, {})
+
+    def close(
+        self, arrivals: Sequence[Mapping[int, pa.Table]], marks: Sequence[Marks], came: Container[int]
+    ) -> Iterator[tuple[int, Piece]]:
+        """The last step of every join that the batch comes to, with its marks; ``came``: to whose own ports it did."""
+        emitted: Marks | None = None
+        for number, link in enumerate(self.links):
+            if emitted is None and number not in came:
+                continue
+            heard = dict(marks[number])
+            if link.inlet is not None and emitted is not None:
+                heard |= link.inlet.named(emitted)
+            for one, piece in self._step(number, arrivals[number], heard):
+                if one == number and isinstance(piece, Emission):
+                    emitted = piece.report.watermarks
+                yield one, piece
+
+    def _step(self, number: int, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[tuple[int, Piece]]:
+        link = self.links[number]
+        if link.inlet is not None and self.handed_on[number]:
+            tables, self.handed_on[number] = self.handed_on[number], []
+            arrivals = {**arrivals, link.inlet.port: pa.concat_tables(tables)}
+        for piece in self.around(number, link.operator.stream(self.stores[number], arrivals, marks)):
+            yield number, piece
+            yield from self._hand_on(number + 1, piece.rows if isinstance(piece, Emission) else (piece,))
+
+    def _hand_on(self, number: int, rows: Sequence[pa.Table]) -> Iterator[tuple[int, Piece]]:
+        """Let rows arrive at the next join, which takes them at once if they are many."""
+        if number == len(self.links):
+            return
+        waiting, next_ = self.handed_on[number], self.links[number]
+        assert next_.inlet is not None
+        waiting += [next_.inlet.rows(table) for table in rows if table.num_rows]
+        if next_.operator.may_split and sum(table.nbytes for table in waiting) > self.bytes_per_step:
+            yield from self._step(number, {}, {})

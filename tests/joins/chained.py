@@ -1,0 +1,116 @@
+"""A query in the process whose joins run as chains, in several shards, as Spark's workers run them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.joins.core.chain import Chain, Inlet, Link
+from watersmeet.joins.core.operator import Emission, Marks, Report
+from watersmeet.joins.core.two_sided import TwoSided
+from watersmeet.joins.state.layout import as_int64
+from watersmeet.local.query import Fed, LocalQuery, Stepped, marks_of, prepared
+from watersmeet.local.store import MemoryStore
+from watersmeet.physical import JoinPlan, PortPlan, QueryPlan, RelationPlan
+from watersmeet.physical.together import carried, chain_of, code_side, way_inside
+from watersmeet.schema import arrow_type
+
+
+class ChainedQuery(LocalQuery):
+    """The same as `LocalQuery`, but for how joins that run together are run."""
+
+    def __init__(self, plan: QueryPlan, shards: int, bytes_per_step: int) -> None:
+        super().__init__(plan, "kernel")
+        self.shards = shards
+        self.bytes_per_step = bytes_per_step
+        self.shard_stores: dict[tuple[int, int], MemoryStore] = {}
+        self.reports: dict[int, list[Report]] = {}
+
+    def restart(self) -> None:
+        """Keep nothing but what was stored."""
+        self.shard_stores = {key: store.restarted() for key, store in self.shard_stores.items()}
+
+    def relation(self, plan: RelationPlan, arrivals: Mapping[str, pa.Table], marks: Marks) -> Fed:
+        """The rows that a relation gives in a batch; those of a join from all shards."""
+        if not isinstance(plan, JoinPlan):
+            return super().relation(plan, arrivals, marks)
+        stages = chain_of(plan)
+        tables: list[dict[int, pa.Table]] = []
+        folded: list[Marks] = []
+        came: set[int] = set()
+        for number, stage in enumerate(stages):
+            own: dict[int, pa.Table] = {}
+            heard: dict[str, int] = {}
+            for place, port in enumerate(stage.ports):
+                if port.inside:
+                    continue
+                side = self.relation(port.input, arrivals, marks)
+                heard |= side.marks
+                for lag in port.lags:
+                    heard |= marks_of(lag, side.rows, marks)
+                own[place] = prepared(port, side)
+                if side.rows.num_rows or side.marks or any(lag.source in marks for lag in port.lags):
+                    came.add(number)
+            tables.append(own)
+            folded.append(heard)
+        return self._in_shards(stages, tables, folded, came)
+
+    def _in_shards(
+        self, stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]], marks: list[Marks], came: set[int]
+    ) -> Fed:
+        links, schema = linked(stages, tables)
+        rows, emitted = [schema.empty_table()], dict[str, int]()
+        self.reports = {number: [] for number in range(len(stages))}
+        parts = [
+            {place: _shards(stage.ports[place], table, self.shards) for place, table in own.items()}
+            for stage, own in zip(stages, tables, strict=True)
+        ]
+        for shard in range(self.shards):
+            stores = [self.shard_stores.setdefault((id(stage), shard), MemoryStore()) for stage in stages]
+            chain = Chain(links, stores, self.bytes_per_step)
+            mine = [{place: cut[shard] for place, cut in own.items() if cut[shard].num_rows} for own in parts]
+            for number, piece in chain.close(mine, marks, came):
+                if number == len(stages) - 1:
+                    rows += [one.cast(schema) for one in (piece.rows if isinstance(piece, Emission) else (piece,))]
+                if isinstance(piece, Emission):
+                    self.reports[number].append(piece.report)
+            for name, mark in last[-1].watermarks.items() if (last := self.reports[len(stages) - 1]) else ():
+                emitted[name] = min(mark, emitted.get(name, mark))
+        found = pa.concat_tables(rows)
+        stepped = Stepped(found, emitted, report=Report(watermarks=emitted))
+        return Fed(found, np.array([True] * found.num_rows, np.bool_), emitted, stepped)
+
+
+def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> tuple[list[Link], pa.Schema]:
+    """The links of a chain, and the schema of the rows that come out of it, from those that come in."""
+    links: list[Link] = []
+    schema = pa.schema([])
+    for stage, own in zip(stages, tables, strict=True):
+        schemas = {place: table.schema for place, table in own.items()}
+        link, way = Link(stage.operator), way_inside(stage)
+        if way is not None:
+            inside = next(place for place, port in enumerate(stage.ports) if port.inside)
+            along, side = carried(stage, inside, way), code_side(stage, inside, way)
+            if side is not None:
+                before = links[-1].operator
+                assert isinstance(before, TwoSided)
+                links[-1] = replace(links[-1], operator=before.with_code(side))
+                schema = schema.append(pa.field(str(before.sides[side].code), pa.int64()))
+            types = [schema.field(one.column).type if one.type is None else arrow_type(one.type) for one in along]
+            schemas[inside] = pa.schema([(one.name, type_) for one, type_ in zip(along, types, strict=True)])
+            link = replace(link, inlet=Inlet(inside, schemas[inside], tuple(one.column for one in along), way.marks))
+        links.append(link)
+        shown = [schemas[place].field(name) for place, names in enumerate(stage.operator.shown) for name in names]
+        extra = stage.operator.extra_types([schemas[place] for place in sorted(schemas)])
+        schema = pa.schema([*shown, *map(pa.field, stage.operator.extra, extra)])
+    return links, schema
+
+
+def _shards(port: PortPlan, table: pa.Table, shards: int) -> list[pa.Table]:
+    """The rows of a port by their shards; those without a key in any."""
+    column = table.column(str(port.code)).combine_chunks()
+    codes = np.where(column.is_null().to_numpy(zero_copy_only=False), np.arange(len(column)), as_int64(column))
+    return [table.filter(pa.array(codes % shards == shard)) for shard in range(shards)]
