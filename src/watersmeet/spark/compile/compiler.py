@@ -56,6 +56,7 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
+from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import observed
 from watersmeet.spark.exchange.packing import (
     LATE_ROW,
@@ -74,7 +75,7 @@ from watersmeet.spark.exchange.packing import (
 )
 from watersmeet.spark.exchange.rows import Met, completed, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
-from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, RowsTold, ShardProcessor, Shards
+from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, RowsTold, ShardProcessor, Shards
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 

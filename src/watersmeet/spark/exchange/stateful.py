@@ -5,42 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
-from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
-from watersmeet.joins.core.spread import Counts
+from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, StepError
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.spark.exchange.examples import Examples
-from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, ROWS, UNMATCHED, fold_marks, from_blobs, to_blob
+from watersmeet.spark.exchange.leaving import Leaving, Tally
+from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, fold_marks, from_blobs
 from watersmeet.spark.private.told import accepted_before, run_group
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
-"""The numbers of a step that there are per port."""
-SPREADS = ("delays", "lateness")
-"""What a step counts by how long it is."""
-MET_DDL = (
-    "kind TINYINT, port TINYINT, blob BINARY, matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
-    + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
-    + ", watermarks STRING, received STRING, "
-    + ", ".join(f"{name} ARRAY<FLOAT>" for name in SPREADS)
-    + ", examples STRING"
-)
 RowsTold = Literal["none", "some"]
 """Whether numbers come with some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
@@ -48,9 +34,10 @@ _ANEW = "undo the change, or give the changed query another checkpoint, and anot
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
 _NAME = StructType([StructField("name", StringType())])
 _VALUE = StructType([StructField("value", BinaryType())])
+_own: set[tuple[str, str, int]] = set()
+"""The shards that this process has found to be our own, each by its run and the digest of its stage."""
 BYTES_PER_STEP = 256 * 2**20
 """Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
-_NOTHING: dict[str, Any] = dict.fromkeys(part.split()[0] for part in MET_DDL.split(", "))
 
 
 class SparkStore:
@@ -117,39 +104,38 @@ class ShardProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of one shard."""
         store = SparkStore(self.state)
-        self._check_owner(store)
+        self._check_owner(store, key[0])
         ports = frozenset(range(len(self.operator.shown)))
         counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
-        waiting = _Waiting()
-        tally = _Tally(counted, Examples(self.operator) if self.rows == "some" else None)
+        waiting, leaving = _Waiting(), Leaving()
+        tally = Tally(counted, leaving, Examples(self.operator) if self.rows == "some" else None)
         for records in rows:
             for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
                 if kind == LATE:
-                    yield _records([{"kind": LATE, "blob": blob}])
+                    leaving.add(LATE, blob=blob)
                 else:
                     waiting.add(port, kind, blob)
                 if waiting.bytes > self.bytes_per_step:
-                    yield from self._step(store, waiting, {}, tally, last=False)
+                    yield from self._step(store, waiting, {}, tally)
         marks = fold_marks(waiting.marks) | self.ends | (_run() if self.operator.needs_run else {})
-        yield from self._step(store, waiting, marks, tally, last=True)
+        yield from self._step(store, waiting, marks, tally)
+        with tally.computing():
+            leaving.close()
+        leaving.add(REPORT, report=json.dumps(tally.numbers(), default=int))
+        yield leaving.frame()
 
-    def _step(
-        self, store: SparkStore, waiting: _Waiting, marks: Marks, tally: _Tally, *, last: bool
-    ) -> Iterator[pd.DataFrame]:
-        """What a step hands out, as it comes; the numbers of all steps of a batch come with its ``last``."""
+    def _step(self, store: SparkStore, waiting: _Waiting, marks: Marks, tally: Tally) -> Iterator[pd.DataFrame]:
+        """Let a step run; gives what it hands out whenever that has become much."""
         with tally.computing():
             arrivals = waiting.arrivals()
         try:
             for piece in tally.timed(self.operator.stream(store, arrivals, marks)):
-                if not isinstance(piece, Emission):
-                    if piece.num_rows:
-                        yield _records([tally.handed_out(piece)])
-                    continue
-                found = tally.emitted(piece)
-                if last:
-                    found.append({"kind": REPORT} | tally.numbers())
-                if found:
-                    yield _records(found)
+                if isinstance(piece, Emission):
+                    tally.emitted(piece)
+                else:
+                    tally.handed_out(piece)
+                if tally.leaving.is_much:
+                    yield tally.leaving.frame()
         except StepError as error:
             refusal = Refusal(error.condition, {"join": self.name, **error.parameters})
             raise TravellingError(refusal) from None
@@ -157,11 +143,15 @@ class ShardProcessor(StatefulProcessor):
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
 
-    def _check_owner(self, store: SparkStore) -> None:
+    def _check_owner(self, store: SparkStore, shard: int) -> None:
         """Refuse the state of another query: the last line of defence, where nobody could look before the start.
 
-        That of the query as it was before a change that was accepted is taken over.
+        That of the query as it was before a change that was accepted is taken over. What an earlier batch of this run
+        has left is our own.
         """
+        run = run_group()
+        if run is not None and (run, self.digest, shard) in _own:
+            return
         found = store.get(_FINGERPRINT)
         if found is not None and found.decode() not in (f"{number} {self.digest}" for number in READ):
             was = accepted_before().get(found.decode())
@@ -170,6 +160,9 @@ class ShardProcessor(StatefulProcessor):
             self.operator.take_over(store, was)
         if found is None or found.decode() != f"{FORMAT} {self.digest}":
             store.put(_FINGERPRINT, f"{FORMAT} {self.digest}".encode())
+        elif run is not None:
+            # Only what was read: a task that fails leaves nothing that it has put.
+            _own.add((run, self.digest, shard))
 
 
 def _foreign(join: str, found: str, own: str) -> Refusal:
@@ -210,92 +203,3 @@ class _Waiting:
         """The rows per port; they wait no longer."""
         taken, self.blobs, self.bytes = self.blobs, {}, 0
         return {port: from_blobs(parts) for port, parts in taken.items()}
-
-
-class _Tally:
-    """What a shard did in a batch: the numbers of its steps, the rows it handed out, the seconds it computed.
-
-    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
-    are the ports whose rows this shard counts.
-    """
-
-    def __init__(self, counted: frozenset[int], examples: Examples | None = None) -> None:
-        self.counted = counted
-        self.examples = examples
-        self.reports: list[Report] = []
-        self.rows = 0
-        self.seconds = 0.0
-
-    @contextmanager
-    def computing(self) -> Generator[None]:
-        """The time in here counts."""
-        began = perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds += perf_counter() - began
-
-    def timed(self, pieces: Iterator[pa.Table | Emission]) -> Iterator[pa.Table | Emission]:
-        """The same pieces; the time to make each counts, that to hand it on does not."""
-        while True:
-            with self.computing():
-                piece = next(pieces, None)
-            if piece is None:
-                return
-            yield piece
-
-    def handed_out(self, table: pa.Table, kind: int = ROWS, port: int | None = None) -> dict[str, Any]:
-        """Rows that come out, as a record."""
-        self.rows += table.num_rows
-        if self.examples is not None and kind == ROWS:
-            self.examples.take(table)
-        with self.computing():
-            return {"kind": kind, "port": port, "blob": _blob(table)}
-
-    def emitted(self, emission: Emission) -> list[dict[str, Any]]:
-        """What an emission hands out besides its numbers, which are added; tables without rows are nothing."""
-        self.reports.append(emission.report)
-        if self.examples is not None:
-            self.examples.late(emission.report.too_late)
-        found = [self.handed_out(table) for table in emission.rows if table.num_rows]
-        for port, table in emission.late:
-            if port in self.counted and table.num_rows:
-                found.append({"kind": LATE, "port": port, "blob": _blob(table)})
-        alone = ((port, table) for port, table in emission.unmatched if table.num_rows)
-        return [*found, *(self.handed_out(table, UNMATCHED, port) for port, table in alone)]
-
-    def numbers(self) -> dict[str, object]:
-        """The numbers of the batch; those of ports that another shard counts are left to it."""
-        report = _added(self.reports)
-        numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
-        numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": json.dumps(dict(report.watermarks))}
-        numbers["received"] = json.dumps(dict(report.received))
-        numbers["examples"] = None if self.examples is None else self.examples.to_text()
-        for name in SPREADS:
-            counts: Counts | None = getattr(report, name)
-            numbers[name] = None if counts is None else counts.astype(np.float32)
-        for name in NUMBERS:
-            values: tuple[int, ...] = getattr(report, name)
-            numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
-        return numbers
-
-
-def _records(found: list[dict[str, Any]]) -> pd.DataFrame:
-    import pandas as pd  # imported late: only workers that run a batch need it
-
-    return pd.DataFrame([_NOTHING | record for record in found], dtype=object)
-
-
-def _added(reports: list[Report]) -> Report:
-    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
-    last = reports[-1]
-    counted = ("rows", "late", "padded", "dropped")
-    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
-    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
-    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
-    return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})
-
-
-def _blob(table: pa.Table | pa.RecordBatch) -> bytes:
-    batches = [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
-    return to_blob(batches)
