@@ -71,7 +71,7 @@ class Leaving:
 
         self.close()
         taken, self.records, self.bytes = self.records, [], 0
-        return pd.DataFrame(taken, columns=_COLUMNS, dtype=object)
+        return pd.DataFrame(taken, columns=pd.Index(_COLUMNS), dtype=object)
 
     def close(self) -> None:
         """Make a record of the rows that wait."""
