@@ -17,9 +17,10 @@ from watersmeet.testing import MemoryStore
 
 
 @pytest.fixture(autouse=True)
-def own_cache() -> Iterator[None]:
+def own_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = caches.at_hand
     caches.at_hand = RunCache()
+    monkeypatch.setattr(caches, "SMALLEST", 0)
     yield
     caches.at_hand = before
 
@@ -59,6 +60,25 @@ def test_another_process_finds_what_one_has_put(tmp_path: Path) -> None:
     assert other.find("owner", "a") == batch(1, 2)
     other.drop("owner", "a")
     assert RunCache(folder=tmp_path).find("owner", "a") is None
+
+
+def test_a_small_run_is_held_but_has_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "SMALLEST", 17)
+    cache = RunCache(folder=tmp_path)
+    cache.put("owner", "a", batch(1, 2))
+    cache.put("owner", "b", batch(1, 2, 3))
+    assert names(cache) == {"a", "b"}
+    assert [path.stem for path in (tmp_path / "owner").iterdir()] == ["b"]
+
+
+def test_what_others_have_put_is_looked_at_when_some_of_the_budget_was_added(tmp_path: Path) -> None:
+    cache = RunCache(budget=160_000, folder=tmp_path)
+    cache.put("owner", "a", batch(1))
+    RunCache(folder=tmp_path).put("owner", "b", batch(*range(30_000)))
+    cache.put("owner", "c", batch(*range(1_000)))
+    assert len(list((tmp_path / "owner").iterdir())) == 3
+    cache.put("owner", "d", batch(*range(1_000)))
+    assert {path.stem for path in (tmp_path / "owner").iterdir()} == {"c", "d"}
 
 
 def test_a_folder_that_cannot_be_written_costs_the_help_and_nothing_else(tmp_path: Path) -> None:

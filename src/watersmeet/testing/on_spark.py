@@ -90,13 +90,13 @@ def collected(built: Built, records: Sequence[Row]) -> Stepped:
     rows = _rows(built, found) if found else pa.table({})
     late = tuple((r["port"] or 0, _row(from_blobs([r["blob"]]))) for r in records if r["kind"] == LATE)
     unmatched = tuple((r["port"], from_blobs([r["blob"]])) for r in records if r["kind"] == UNMATCHED)
-    reports = [r for r in records if r["kind"] == REPORT]
+    reports = [json.loads(r["report"]) for r in records if r["kind"] == REPORT]
     state = tuple(sum(column) for column in zip(*(r["state"] for r in reports), strict=True))
     counted = zip(*(r["partitions"] for r in reports), strict=True)
     partitions = tuple(sum(c) if met.plan.operator.is_partitioned(port) else max(c) for port, c in enumerate(counted))
     marks: dict[str, int] = {}
     for report in reports:
-        for column, mark in json.loads(report["watermarks"]).items():
+        for column, mark in report["watermarks"].items():
             marks[column] = min(mark, marks.get(column, mark))
     return Stepped(rows, marks, late, Report(state=state, watermarks=marks, partitions=partitions), unmatched)
 

@@ -7,8 +7,7 @@ into memory, each run there once and without decoding; without a folder, each pr
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +15,10 @@ import pyarrow as pa
 
 BUDGET = 2 * 2**30
 """Bytes of decoded runs, of one process or of one folder."""
+SHARE = 16
+"""When a process has added one part in so many of the budget to a folder, it looks how much is there."""
+SMALLEST = 64 * 1024
+"""A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
 
 class RunCache:
@@ -25,7 +28,9 @@ class RunCache:
         self.budget = budget
         self.folder = folder
         self.runs: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
+        self.owned: defaultdict[str, set[str]] = defaultdict(set)
         self.size = 0
+        self.added = budget
 
     def find(self, owner: str, name: str) -> pa.RecordBatch | None:
         """A run, if it is at hand."""
@@ -40,15 +45,20 @@ class RunCache:
 
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Keep a run at hand."""
-        if self.folder is None:
-            self._hold(owner, name, run)
+        if self.folder is None or run.nbytes < SMALLEST:
+            # A small part of a large table would keep all of it in memory.
+            part = run.get_total_buffer_size() > 2 * SMALLEST and self.folder is not None
+            self._hold(owner, name, run.take(pa.array(range(run.num_rows))) if part else run)
             return
         path = _path(self.folder, owner, name)
         _write(path, run)
         mapped = _mapped(path)
         if mapped is not None:
             self._hold(owner, name, mapped)
-        self._make_room(path)
+        self.added += run.nbytes
+        if self.added * SHARE >= self.budget:
+            self.added = 0
+            self._make_room(path)
 
     def drop(self, owner: str, name: str) -> None:
         """Forget a run, in the folder too."""
@@ -61,6 +71,7 @@ class RunCache:
         """Hold a run in this process, and let go of those used longest ago, as runs of queries that have ended."""
         self._let_go(owner, name)
         self.runs[owner, name] = run
+        self.owned[owner].add(name)
         self.size += run.nbytes
         while self.size > self.budget and self.runs:
             self._let_go(*next(iter(self.runs)))
@@ -69,21 +80,27 @@ class RunCache:
         found = self.runs.pop((owner, name), None)
         if found is not None:
             self.size -= found.nbytes
+            self.owned[owner].discard(name)
+            if not self.owned[owner]:
+                del self.owned[owner]
 
     def retain(self, owner: str, names: frozenset[str]) -> None:
         """Forget the runs of a shard that it no longer has: another worker may have expired or merged them."""
-        known = {name for whose, name in self.runs if whose == owner}
+        for name in self.owned.get(owner, set()) - names:
+            self._let_go(owner, name)
         if self.folder is not None:
-            known |= {path.stem for path in _files(self.folder / owner)}
-        for name in known - names:
-            self.drop(owner, name)
-            self._clear(owner, name)
+            for file in _listed(self.folder / owner):
+                # What a worker that was ended while it wrote has left goes as well.
+                if file.partition(".")[0] not in names:
+                    with suppress(OSError):
+                        (self.folder / owner / file).unlink()
 
     def _make_room(self, newest: Path) -> None:
         """Remove the oldest files until the rest fits: they are the nearest to the end of their lives."""
         assert self.folder is not None
         sized: list[tuple[float, int, Path]] = []
-        for path in (path for owner in _files(self.folder) for path in _files(owner)):
+        owners = [self.folder / owner for owner in _listed(self.folder)]
+        for path in (owner / file for owner in owners for file in _listed(owner)):
             try:
                 found = path.stat()
             except OSError:
@@ -93,16 +110,10 @@ class RunCache:
         for _, size, path in sorted(sized):
             if excess <= 0 or path == newest:
                 return
-            self.drop(path.parent.name, path.stem)
-            self._clear(path.parent.name, path.stem)
+            self._let_go(path.parent.name, path.stem)
+            with suppress(OSError):
+                path.unlink()
             excess -= size
-
-    def _clear(self, owner: str, name: str) -> None:
-        """Remove what a worker that was ended while it wrote a run has left; one that still writes it goes without."""
-        if self.folder is not None:
-            for path in (self.folder / owner).glob(f"{name}.*"):
-                with suppress(OSError):
-                    path.unlink()
 
 
 at_hand = RunCache()
@@ -125,7 +136,7 @@ def _write(path: Path, run: pa.RecordBatch) -> None:
     unfinished = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, run.schema) as writer:
+        with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_stream(sink, run.schema) as writer:
             writer.write_batch(run)
         unfinished.replace(path)
     except OSError:
@@ -135,13 +146,14 @@ def _write(path: Path, run: pa.RecordBatch) -> None:
 
 def _mapped(path: Path) -> pa.RecordBatch | None:
     try:
-        return pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
-    except (OSError, pa.ArrowInvalid):
+        return pa.ipc.open_stream(pa.memory_map(str(path))).read_next_batch()
+    except (OSError, pa.ArrowInvalid, StopIteration):
         return None
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _listed(folder: Path) -> list[str]:
+    """The names of what is in a folder; none if there is no such folder."""
     try:
-        yield from list(folder.iterdir())
+        return os.listdir(folder)  # noqa: PTH208 - every shard asks in every batch, and paths take as long again
     except OSError:
-        return
+        return []

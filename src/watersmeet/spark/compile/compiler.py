@@ -59,6 +59,7 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
+from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (
     LATE_ROW,
@@ -77,7 +78,7 @@ from watersmeet.spark.exchange.packing import (
 )
 from watersmeet.spark.exchange.rows import Meeting, Met, completed, ddl_field, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
-from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, MET_DDL, RowsTold, ShardProcessor, Shards, Stage
+from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, RowsTold, ShardProcessor, Shards, Stage
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 

@@ -24,9 +24,13 @@ from watersmeet.physical import (
     view_plans,
 )
 from watersmeet.spark.exchange.examples import KINDS
+from watersmeet.spark.exchange.leaving import NUMBERS, REPORT_DDL, SPREADS
 from watersmeet.spark.exchange.packing import INSIDE, REPORT
-from watersmeet.spark.exchange.stateful import NUMBERS, SPREADS, RowsTold
+from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.type_names import is_moment
+
+_TOLD = "told"
+"""The column in which numbers stand while Spark adds them up."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,11 @@ class Reports:
     place: int | None = None
     alone: bool = True
 
-    def only(self, column: str) -> Column:
-        """A column in these records, NULL in others."""
-        return F.col(column) if self.alone else F.when(self.mine, F.col(column))
+    @property
+    def told(self) -> Column:
+        """The numbers of these records, NULL in others."""
+        found = F.from_json("report", REPORT_DDL)
+        return (found if self.alone else F.when(self.mine, found)).alias(_TOLD)
 
     @property
     def mine(self) -> Column:
@@ -67,26 +73,30 @@ def observed(
 
     ``rows``: whether some rows are told of too, those of any one shard.
     """
-    numbers = [F.sum(of.only(number)).alias(number) for number in ("matched", "written", "emitted", "seconds")]
+    told = records.select("*", of.told)
+    numbers = [F.sum(_told(number)).alias(number) for number in ("matched", "written", "emitted", "seconds")]
     for number in NUMBERS:
         for port, side in enumerate(port_names(len(plan.ports))):
             fold = F.max if number == "partitions" and not plan.operator.is_partitioned(port) else F.sum
-            numbers.append(fold(F.get(of.only(number), F.lit(port))).alias(f"{number}_{side}"))
+            numbers.append(fold(F.get(_told(number), F.lit(port))).alias(f"{number}_{side}"))
     numbers.append(F.count(F.when(of.mine, 1)).alias("shards"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
-    numbers += [F.vector_sum(of.only(number)).alias(number) for number in SPREADS]
+    numbers += [F.vector_sum(_told(number)).alias(number) for number in SPREADS]
     if rows == "some":
-        told = of.only("examples")
-        numbers += [F.max(F.get_json_object(told, f"$.{kind}")).alias(f"{EXAMPLES}{kind}") for kind in KINDS]
+        numbers += [F.max(F.get_json_object(_told("examples"), f"$.{k}")).alias(f"{EXAMPLES}{k}") for k in KINDS]
     times = dict.fromkeys(time for port in plan.ports for time in port.times)
-    own = lowest_marks(times, of.only("received"), OWN)
-    return records.observe(f"{JOIN}{name}", *numbers, *lowest_marks(times, of.only("watermarks"), MARK), *own)
+    marks = [*lowest_marks(times, "watermarks", MARK), *lowest_marks(times, "received", OWN)]
+    return told.observe(f"{JOIN}{name}", *numbers, *marks).select(*records.columns)
 
 
-def lowest_marks(times: Iterable[str], column: Column | str, prefix: str) -> list[Column]:
+def lowest_marks(times: Iterable[str], marks: str, prefix: str) -> list[Column]:
     """Per watermarked column, the mark of the shard that is furthest behind."""
-    marks = F.from_json(column, "map<string,bigint>")
-    return [F.min(F.try_element_at(marks, F.lit(time))).alias(f"{prefix}{time}") for time in times]
+    return [F.min(F.try_element_at(_told(marks), F.lit(time))).alias(f"{prefix}{time}") for time in times]
+
+
+def _told(name: str) -> Column:
+    """A number of a report."""
+    return F.col(f"{_TOLD}.{name}")
 
 
 def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]) -> Reading:

@@ -213,7 +213,8 @@ class Unpack:
                 if kind == ROWS:
                     yield from self._rows(batch.column("blob")[i].as_buffer())
                 elif kind == REPORT and self.marks:
-                    yield self._only({MARKS_COLUMN: pa.array([batch.column("watermarks")[i].as_py()])})
+                    told = json.loads(batch.column("report")[i].as_py())
+                    yield self._only({MARKS_COLUMN: pa.array([json.dumps(told["watermarks"])])})
                 elif kind == LATE and self.late == "passed":
                     yield self._only({LATE_ROW: pa.array([batch.column("blob")[i].as_py()])})
                 elif kind == LATE and self.late == "shown":

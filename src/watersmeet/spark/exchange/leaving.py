@@ -1,0 +1,172 @@
+"""What leaves a shard in a batch: its rows as records, few at a time, and the numbers of what it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from watersmeet.joins.core.operator import Emission, Report
+from watersmeet.joins.core.spread import Counts
+from watersmeet.spark.exchange.examples import Examples
+from watersmeet.spark.exchange.packing import LATE, ROWS, UNMATCHED, to_blob
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
+"""The numbers of a step that there are per port."""
+SPREADS = ("delays", "lateness")
+"""What a step counts by how long it is."""
+MET_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
+"""The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
+REPORT_DDL = (
+    "matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
+    + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
+    + ", watermarks MAP<STRING, BIGINT>, received MAP<STRING, BIGINT>, "
+    + ", ".join(f"{name} ARRAY<FLOAT>" for name in SPREADS)
+    + ", examples STRING"
+)
+"""The numbers of a step, which a record of them holds as JSON."""
+BYTES_PER_FRAME = 4 * 2**20
+"""When so many bytes of records wait, they are handed to Spark."""
+_COLUMNS = [part.split()[0] for part in MET_DDL.split(", ")]
+
+
+class Leaving:
+    """Records that Spark has not got yet. Rows of one kind that follow each other become one record."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, int | None, bytes | None, str | None]] = []
+        self.batches: list[pa.RecordBatch] = []
+        self.kind: tuple[int, int | None] = (ROWS, None)
+        self.bytes = 0
+
+    @property
+    def is_much(self) -> bool:
+        """Whether it is time to hand them to Spark."""
+        return self.bytes > BYTES_PER_FRAME
+
+    def rows(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+        """Take rows."""
+        if self.batches and ((kind, port) != self.kind or not table.schema.equals(self.batches[0].schema)):
+            self.close()
+        self.kind = kind, port
+        self.batches += [table] if isinstance(table, pa.RecordBatch) else table.to_batches()
+        self.bytes += table.nbytes
+
+    def add(self, kind: int, port: int | None = None, *, blob: bytes | None = None, report: str | None = None) -> None:
+        """Take a record that is complete."""
+        self.close()
+        self.records.append((kind, port, blob, report))
+        self.bytes += len(blob or b"")
+
+    def frame(self) -> pd.DataFrame:
+        """All of it, as Spark takes it."""
+        import pandas as pd  # imported late: only workers that run a batch need it
+
+        self.close()
+        taken, self.records, self.bytes = self.records, [], 0
+        return pd.DataFrame(taken, columns=pd.Index(_COLUMNS), dtype=object)
+
+    def close(self) -> None:
+        """Make a record of the rows that wait."""
+        if self.batches:
+            self.records.append((*self.kind, to_blob(self.batches), None))
+            self.batches = []
+
+
+class Tally:
+    """What a join did in a batch of a shard: the numbers of its steps, the rows it handed out, the seconds it computed.
+
+    Waiting for Spark to bring rows or to take them is not computing; reading and writing the state is. ``counted``
+    are the ports whose rows this shard counts, ``leaving`` takes what is handed out; unless the join ``is_last`` of
+    those that run in one operator, its rows go to the next one and are only counted.
+    """
+
+    def __init__(
+        self, counted: frozenset[int], leaving: Leaving, examples: Examples | None = None, *, is_last: bool = True
+    ) -> None:
+        self.is_last = is_last
+        self.counted = counted
+        self.leaving = leaving
+        self.examples = examples
+        self.reports: list[Report] = []
+        self.rows = 0
+        self.seconds = 0.0
+
+    @contextmanager
+    def computing(self) -> Generator[None]:
+        """The time in here counts."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += perf_counter() - began
+
+    def timed(self, pieces: Iterator[pa.Table | Emission]) -> Iterator[pa.Table | Emission]:
+        """The same pieces; the time to make each counts, that to hand it on does not."""
+        while True:
+            with self.computing():
+                piece = next(pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    def handed_out(self, table: pa.Table | pa.RecordBatch, kind: int = ROWS, port: int | None = None) -> None:
+        """Rows that come out; a table without rows is nothing."""
+        if not table.num_rows:
+            return
+        self.rows += table.num_rows
+        if self.examples is not None and kind == ROWS:
+            self.examples.take(table)
+        if self.is_last or kind != ROWS:
+            with self.computing():
+                self.leaving.rows(table, kind, port)
+
+    def emitted(self, emission: Emission) -> None:
+        """What an emission hands out, and its numbers, which are added."""
+        self.reports.append(emission.report)
+        if self.examples is not None:
+            self.examples.late(emission.report.too_late)
+        for table in emission.rows:
+            self.handed_out(table)
+        for port, table in emission.late:
+            if port in self.counted and table.num_rows:
+                self.leaving.rows(table, LATE, port)
+        for port, table in emission.unmatched:
+            self.handed_out(table, UNMATCHED, port)
+
+    def to_text(self) -> str:
+        """The numbers of the batch, as a record of them holds them."""
+        return json.dumps(self._numbers(), default=int)
+
+    def _numbers(self) -> dict[str, object]:
+        """The numbers of the batch; those of ports that another shard counts are left to it."""
+        report = _added(self.reports)
+        numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
+        numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": dict(report.watermarks)}
+        numbers["received"] = dict(report.received)
+        numbers["examples"] = None if self.examples is None else self.examples.to_text()
+        for name in SPREADS:
+            counts: Counts | None = getattr(report, name)
+            numbers[name] = None if counts is None else counts.tolist()
+        for name in NUMBERS:
+            values: tuple[int, ...] = getattr(report, name)
+            numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
+        return numbers
+
+
+def _added(reports: list[Report]) -> Report:
+    """The numbers of a batch from those of its steps: what is counted adds up, what is kept is told by the last."""
+    last = reports[-1]
+    counted = ("rows", "late", "padded", "dropped")
+    sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
+    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
+    return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})

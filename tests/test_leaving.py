@@ -1,0 +1,59 @@
+"""What leaves a shard: few records in few frames, nothing of it lost, the numbers last."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from watersmeet.spark.exchange import leaving as module
+from watersmeet.spark.exchange.leaving import Leaving
+from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
+
+
+def test_rows_of_one_kind_and_schema_that_follow_each_other_are_one_record() -> None:
+    some, more = pa.table({"a": [1, 2], "b": ["x", None]}), pa.table({"a": [3], "b": ["z"]})
+    padded = pa.table({"a": [4], "b": pa.nulls(1)})
+    leaving = Leaving()
+    for table in (some, more.to_batches()[0], padded):
+        leaving.rows(table)
+    leaving.rows(padded, UNMATCHED, 1)
+    leaving.rows(more, LATE, 0)
+    leaving.add(LATE, blob=b"passes through")
+    leaving.rows(more)
+    leaving.add(REPORT, report="{}")
+    frame = leaving.frame()
+    kinds = list(zip(frame["kind"], frame["port"], strict=True))
+    assert kinds == [
+        (ROWS, None),
+        (ROWS, None),
+        (UNMATCHED, 1),
+        (LATE, 0),
+        (LATE, None),
+        (ROWS, None),
+        (REPORT, None),
+    ]
+    rows = [None if blob in (None, b"passes through") else from_blobs([blob]).to_pylist() for blob in frame["blob"]]
+    alone = [{"a": 4, "b": None}]
+    assert rows == [
+        [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}],
+        alone,
+        alone,
+        more.to_pylist(),
+        None,
+        more.to_pylist(),
+        None,
+    ]
+    assert frame["report"].tolist() == [None] * 6 + ["{}"]
+    assert leaving.frame().empty, "nothing leaves twice"
+
+
+def test_much_is_handed_over_before_the_end() -> None:
+    leaving = Leaving()
+    table = pa.table({"a": list(range(100_000))})
+    leaving.rows(table)
+    assert not leaving.is_much
+    while not leaving.is_much:
+        leaving.rows(table)
+    assert leaving.bytes < module.BYTES_PER_FRAME + 2 * table.nbytes
+    (blob,) = leaving.frame()["blob"]
+    assert from_blobs([blob]).num_rows % table.num_rows == 0
+    assert not leaving.is_much
