@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import watersmeet as ws
 from bench.data import LAG_SECONDS, SIDES, Workload
 from watersmeet.spark.session import session
+from watersmeet.spark.session.java import prepare_java
 
 LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
 """The variable of the environment that tells when this process was launched."""
@@ -31,6 +33,7 @@ SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PARTITIONS = "spark.sql.shuffle.partitions"
 OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables")
 
 
@@ -38,7 +41,8 @@ OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables")
 class Run:
     """What is measured: a contender on a workload; with ``starts``, how long so many starts take to a first result.
 
-    ``cold``: how long that takes with the start of Python and of Spark before it.
+    ``cold``: how long that takes with the start of Python and of Spark before it. ``plain``: in a session that a user
+    has made, with Spark's own settings.
 
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
     place in a chart.
@@ -49,6 +53,7 @@ class Run:
     label: str = ""
     how: str = "inner"
     shards: int = 2
+    plain: bool = False
     starts: int = 0
     cold: bool = False
     agrees: str = ""
@@ -66,11 +71,14 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
     launched = float(os.environ.get(LAUNCHED, time.time()))
     if spark is None:
         log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
-        spark = session("local[2]", conf={"spark.driver.memory": "6g"} | _conf(run), log=log)
+        made = {"spark.driver.memory": "6g"} | _conf(run)
+        spark = _plain(made) if run.plain else session("local[2]", conf=made, log=log)
     else:
         spark = spark.newSession()
         for name, value in _conf(run).items():
             spark.conf.set(name, value)
+        if run.plain and run.is_ours:
+            spark.conf.unset(PARTITIONS)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as checkpoints:
         if run.cold:
             return _cold(launched, _writer(spark, run, folder, Path(checkpoints)))
@@ -82,6 +90,15 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         query = _writer(spark, run, folder, Path(checkpoints)).start()
         query.awaitTermination()
         return _measured(run, time.perf_counter() - started, list(query.recentProgress))
+
+
+def _plain(conf: Mapping[str, str]) -> SparkSession:
+    """A session as a user makes one; but for Java's stack, which Spark's own join does not need either."""
+    prepare_java(os.environ)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.driver.extraJavaOptions", "-Xss4m").getOrCreate()
 
 
 def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
@@ -159,10 +176,9 @@ def _first_results(spark: SparkSession, run: Run, folder: Path, checkpoints: Pat
 
 
 def _conf(run: Run) -> dict[str, str]:
-    conf = {
-        "spark.sql.streaming.numRecentProgressUpdates": "10000",
-        "spark.sql.shuffle.partitions": str(run.shards),
-    }
+    conf = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    if not run.plain:
+        conf[PARTITIONS] = "2"
     if run.contender == "spark-memory":
         conf[PROVIDER] = MEMORY
     if run.contender.startswith("spark-rocksdb"):
@@ -185,7 +201,10 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
         return ws.sql(_script(run, folder), spark=spark)
     left, right = (_stream(spark, folder / side) for side in SIDES)
     if run.contender == "watersmeet-frames":
-        joined = ws.join(left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how)
+        shards = None if run.plain else run.shards
+        joined = ws.join(
+            left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how, shards=shards
+        )
         return joined.select("left_id", "left_ts", "left_amount", "right_ts", "right_amount")
     interval = f"INTERVAL {run.workload.within} SECONDS"
     bound = f"right.ts BETWEEN left.ts - {interval} AND left.ts + {interval}"
@@ -194,6 +213,7 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
 
 
 def _script(run: Run, folder: Path) -> str:
+    shards = f"SET watersmeet.shards = {run.shards};"
     if run.contender == "watersmeet-tables":
         tables = "".join(
             f"CREATE TABLE {side}s ({SCHEMA}, PRIMARY KEY (id)) USING parquet"
@@ -201,7 +221,7 @@ def _script(run: Run, folder: Path) -> str:
             for side in SIDES
         )
         columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
-        return f"{tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
+        return f"{shards} {tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
     schema, notes = (f"{SCHEMA}, note STRING", ", l.note, r.note AS right_note") if run.workload.text else (SCHEMA, "")
     streams = "".join(
         f"CREATE STREAM `{side}` ({schema}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
@@ -212,7 +232,7 @@ def _script(run: Run, folder: Path) -> str:
     if run.contender == "watersmeet-window":
         window, within = f" WINDOW (COUNT {ROWS_PER_WINDOW} PARTITION BY id)", ""
     return (
-        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount{notes}"
+        f"{shards} {streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount{notes}"
         f" FROM `left` l{window} {run.how.upper()} JOIN `right` r{window}{within} ON l.id = r.id"
     )
 
