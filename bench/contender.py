@@ -27,6 +27,7 @@ from bench.data import LAG_SECONDS, SIDES, Workload
 from bench.memory import processor_seconds
 from watersmeet.analyze.settings import TOGETHER
 from watersmeet.spark.session import session
+from watersmeet.spark.session.java import prepare_java
 
 LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
 """The variable of the environment that tells when this process was launched."""
@@ -35,6 +36,7 @@ SCHEMA = "id BIGINT, ts TIMESTAMP, amount DOUBLE, count INT"
 MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PARTITIONS = "spark.sql.shuffle.partitions"
 OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "watersmeet-chain")
 
 
@@ -42,7 +44,8 @@ OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "w
 class Run:
     """What is measured: a contender on a workload; with ``starts``, how long so many starts take to a first result.
 
-    ``cold``: how long that takes with the start of Python and of Spark before it.
+    ``cold``: how long that takes with the start of Python and of Spark before it. ``plain``: in a session that a user
+    has made, with Spark's own settings.
 
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
     place in a chart. ``streams``: how many streams a chain joins, which read the two sides in turn, and ``together``
@@ -54,6 +57,7 @@ class Run:
     label: str = ""
     how: str = "inner"
     shards: int = 2
+    plain: bool = False
     starts: int = 0
     cold: bool = False
     agrees: str = ""
@@ -73,11 +77,14 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
     launched = float(os.environ.get(LAUNCHED, time.time()))
     if spark is None:
         log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
-        spark = session("local[2]", conf={"spark.driver.memory": "6g"} | _conf(run), log=log)
+        made = {"spark.driver.memory": "6g"} | _conf(run)
+        spark = _plain(made) if run.plain else session("local[2]", conf=made, log=log)
     else:
         spark = spark.newSession()
         for name, value in _conf(run).items():
             spark.conf.set(name, value)
+        if run.plain and run.is_ours:
+            spark.conf.unset(PARTITIONS)
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as checkpoints:
         if run.cold:
             return _cold(launched, _writer(spark, run, folder, Path(checkpoints)))
@@ -90,6 +97,15 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         spent = _processor_seconds(query) if run.streams else {}
         query.awaitTermination()
         return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
+
+
+def _plain(conf: Mapping[str, str]) -> SparkSession:
+    """A session as a user makes one; but for Java's stack, which Spark's own join does not need either."""
+    prepare_java(os.environ)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    return builder.config("spark.driver.extraJavaOptions", "-Xss4m").getOrCreate()
 
 
 def _cold(launched: float, writer: DataStreamWriter) -> dict[str, Any]:
@@ -167,10 +183,9 @@ def _first_results(spark: SparkSession, run: Run, folder: Path, checkpoints: Pat
 
 
 def _conf(run: Run) -> dict[str, str]:
-    conf = {
-        "spark.sql.streaming.numRecentProgressUpdates": "10000",
-        "spark.sql.shuffle.partitions": str(run.shards),
-    }
+    conf = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    if not run.plain:
+        conf[PARTITIONS] = "2"
     if run.contender == "spark-memory":
         conf[PROVIDER] = MEMORY
     if run.contender.startswith("spark-rocksdb"):
@@ -193,7 +208,10 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
         return ws.sql(_script(run, folder), spark=spark)
     left, right = (_stream(spark, folder / side) for side in SIDES)
     if run.contender == "watersmeet-frames":
-        joined = ws.join(left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how)
+        shards = None if run.plain else run.shards
+        joined = ws.join(
+            left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how, shards=shards
+        )
         return joined.select("left_id", "left_ts", "left_amount", "right_ts", "right_amount")
     interval = f"INTERVAL {run.workload.within} SECONDS"
     bound = f"right.ts BETWEEN left.ts - {interval} AND left.ts + {interval}"
@@ -216,8 +234,9 @@ def _chain(run: Run, folder: Path) -> str:
 
 
 def _script(run: Run, folder: Path) -> str:
+    shards = f"SET watersmeet.shards = {run.shards};"
     if run.streams:
-        return _chain(run, folder)
+        return f"{shards} {_chain(run, folder)}"
     if run.contender == "watersmeet-tables":
         tables = "".join(
             f"CREATE TABLE {side}s ({SCHEMA}, PRIMARY KEY (id)) USING parquet"
@@ -225,7 +244,7 @@ def _script(run: Run, folder: Path) -> str:
             for side in SIDES
         )
         columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
-        return f"{tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
+        return f"{shards} {tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
     schema, notes = (f"{SCHEMA}, note STRING", ", l.note, r.note AS right_note") if run.workload.text else (SCHEMA, "")
     streams = "".join(
         f"CREATE STREAM `{side}` ({schema}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
@@ -236,7 +255,7 @@ def _script(run: Run, folder: Path) -> str:
     if run.contender == "watersmeet-window":
         window, within = f" WINDOW (COUNT {ROWS_PER_WINDOW} PARTITION BY id)", ""
     return (
-        f"{streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount{notes}"
+        f"{shards} {streams} SELECT STREAM l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount{notes}"
         f" FROM `left` l{window} {run.how.upper()} JOIN `right` r{window}{within} ON l.id = r.id"
     )
 

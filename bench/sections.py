@@ -52,6 +52,19 @@ def small_batches(workload: Workload) -> list[Run]:
     return [Run("floor", small), *(Run(contender, small, agrees="inner") for contender in contenders)]
 
 
+def shards(workload: Workload) -> list[Run]:
+    """Batches of 2,000 rows, in 2 shards and in 64, on two partitions."""
+    size = {"rows": workload.rows // 8, "batches": 2, "within": 100_000}
+    small = replace(workload, **size, small_batches=_share(workload, 5 / 4))
+    return [Run("watersmeet", small, f"watersmeet, {n} shards", shards=n, agrees="shards") for n in (2, 64)]
+
+
+def defaults(workload: Workload) -> list[Run]:
+    """A session that is not ours, with Spark's own settings: batches of 200,000 rows, beside Spark's own join."""
+    part = replace(workload, rows=workload.rows // 8, batches=max(2, workload.batches * 5 // 16))
+    return [Run(c, part, f"{c}, Spark's settings", plain=True, agrees="inner") for c in ("watersmeet-frames", MEMORY)]
+
+
 def start(workload: Workload) -> list[Run]:
     """Seconds from the start of a query to its first result: 10,000 rows, a warm session."""
     little = _little(workload)
@@ -131,7 +144,7 @@ def _growing(workload: Workload) -> Iterator[Run]:
     part = replace(workload, rows=workload.rows // 8, batches=_share(workload, 1 / 2))
     pairs = replace(part, shape="pairs", batches=_share(workload, 3 / 4))
     batches = _share(workload, 3 / 8)
-    for shards in (1, 2, 4, 16):
+    for shards in (1, 2, 4, 16, 64):
         yield Run("watersmeet", part, shards=shards, axis="shards", value=shards)
     for contender in ("watersmeet", MEMORY):
         for within in (60, 960):
@@ -152,6 +165,8 @@ SECTIONS: dict[str, Section] = {
     "outer": outer,
     "state": state,
     "small": small_batches,
+    "shards": shards,
+    "defaults": defaults,
     "start": start,
     "cold": cold,
     "skew": skew,

@@ -321,10 +321,14 @@ def explain(
         ws.explain(ws.asof_join(trades, quotes, on="ticker"))
     """
     from watersmeet.spark.compile.results import Asked, with_results
+    from watersmeet.spark.compile.shards import said_of
 
+    # What is no DataFrame is refused below.
+    sessions = (getattr(frame, "sparkSession", None) for frame in (query, right, *frames.values()))
+    shards = said_of(next(filter(None, sessions), None))
     result = None if isinstance(query, str) or right is not None else _known_result(query)
     if result is not None:
-        return Explanation.of([(result.query, result.plan)], OPERATORS)
+        return Explanation.of([(result.query, result.plan)], OPERATORS, shards)
     if isinstance(query, str):
         check_frames(frames, ())
         script = with_columns(read_script(query, given=frames))
@@ -339,7 +343,8 @@ def explain(
     asked = with_results(asked)
     queries = analyze(asked.script, asked.sources, inputs=asked.inputs)
     together = _together(asked)
-    return Explanation.of([(one, plan_query(one, OPERATORS, together=together)) for one in queries], OPERATORS)
+    plans = [(one, plan_query(one, OPERATORS, together=together)) for one in queries]
+    return Explanation.of(plans, OPERATORS, shards)
 
 
 def advise(

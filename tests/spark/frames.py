@@ -67,14 +67,14 @@ def end_of_input(spark: SparkSession, folder: Path, *columns: str, batch: int = 
     return reader.json(str(folder))
 
 
-def run_all(frame: DataFrame, checkpoint: Path) -> list[list[Row]]:
+def run_all(frame: DataFrame, checkpoint: Path, mode: str = "append") -> list[list[Row]]:
     """The rows of every micro-batch of a stream, until what is there now is processed."""
     found: dict[int, list[Row]] = {}
 
     def collect(batch: DataFrame, number: int) -> None:
         found[number] = batch.collect()
 
-    writer: Any = frame.writeStream.foreachBatch(collect).option("checkpointLocation", str(checkpoint))
+    writer: Any = frame.writeStream.foreachBatch(collect).outputMode(mode).option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return [found[number] for number in sorted(found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -231,6 +232,29 @@ def test_explain_tells_how_a_call_would_run(spark: SparkSession) -> None:
     assert "LEFT JOIN" in ws.explain(SQL, **named)
 
 
+def test_where_nobody_has_set_partitions_a_query_gets_as_many_as_cores(spark: SparkSession, tmp_path: Path) -> None:
+    other = spark.newSession()
+    partitions = "spark.sql.shuffle.partitions"
+    for name in (partitions, "spark.sql.execution.arrow.maxRecordsPerBatch"):
+        other.conf.unset(name)
+    before = other.conf.getAll
+    left, right = (streamed(tmp_path / f.columns[-1], [f]).withWatermark("t", "0 seconds") for f in both(other))
+    joined = ws.join(left, right, on="id", within="10 minutes", shards=5)
+    found = run_all(joined.groupBy("id").count(), tmp_path / "checkpoint", mode="update")
+    assert sorted(map(tuple, found[0])) == [(1, 3), (4, 1)]
+    # Spark writes down what a query goes on with.
+    known = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[1])["conf"]
+    assert known[partitions] == str(max(2, other.sparkContext.defaultParallelism))
+    owner = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
+    assert owner["queries"][0]["identity"]["shards"] == 5
+    assert other.conf.getAll == before and other.conf.get(partitions) == "200"
+
+    other.conf.set(partitions, "3")
+    run_all(ws.join(left, right, on="id", within="10 minutes"), tmp_path / "second")
+    known = json.loads((tmp_path / "second" / "offsets" / "0").read_text().splitlines()[1])["conf"]
+    assert known[partitions] == "3" and other.conf.get(partitions) == "3"
+
+
 def test_shards_that_are_far_more_than_what_runs_at_once_are_warned_of(spark: SparkSession) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.shuffle.partitions", 40)
@@ -238,7 +262,11 @@ def test_shards_that_are_far_more_than_what_runs_at_once_are_warned_of(spark: Sp
     with pytest.warns(
         UserWarning, match=r"split into 40 shards.*spark.conf.set\(\"spark.sql.shuffle.partitions\", 4\)"
     ):
-        ws.join(left, right, on="id", within="10 minutes")
+        joined = ws.join(left, right, on="id", within="10 minutes")
+    for shown in (ws.explain(joined), ws.explain(left, right, ON, within="10 minutes", **TIMES)):
+        assert "40, as many as spark.sql.shuffle.partitions says, while 2 tasks run at once" in shown
+        assert 'spark.conf.set("spark.sql.shuffle.partitions", 4)' in shown
+    assert "one per core" in ws.explain(*both(spark), ON, within="10 minutes", **TIMES)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ws.join(left, right, on="id", within="10 minutes", shards=40)

@@ -138,7 +138,7 @@ def test_the_lowest_mark_of_the_shards_is_told_by_its_value(spark: SparkSession)
     from watersmeet.observe.progress import MARK
     from watersmeet.spark.exchange.observed import lowest_marks
 
-    told = [('{"a.t": 10, "b.t": 7}',), ('{"a.t": 9, "b.t": 70}',), (None,), ('{"a.t": -3}',)]
-    records = spark.createDataFrame(told, "watermarks STRING")
+    told = [({"a.t": 10, "b.t": 7},), ({"a.t": 9, "b.t": 70},), (None,), ({"a.t": -3},)]
+    records = spark.createDataFrame([(marks,) for marks in told], "told STRUCT<watermarks: MAP<STRING, BIGINT>>")
     assert records.limit(2).agg(*lowest_marks(["a.t", "b.t"], "watermarks", MARK)).collect() == [(9, 7)]
     assert records.agg(*lowest_marks(["a.t", "c.t"], "watermarks", MARK)).collect() == [(-3, None)]

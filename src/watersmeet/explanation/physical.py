@@ -34,7 +34,7 @@ from watersmeet.plan.result_columns import ungrouped
 from watersmeet.plan.words import expression_in_words, word
 
 SHARDS = (
-    "as many as Spark has shuffle partitions when the query first runs",
+    "one per core when the query first runs, or as many as spark.sql.shuffle.partitions says",
     "whatever is kept is repartitioned first: Spark's sources do not tell in which partition a key is",
 )
 """How many there are, and why nothing goes without a repartition (LN-16), however the sources are partitioned."""
@@ -45,8 +45,8 @@ def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
     return render_query(query, known(plan, families))
 
 
-def known(plan: QueryPlan, families: Families) -> Known:
-    """What a plan adds to the analysis of its query."""
+def known(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -> Known:
+    """What a plan adds to the analysis of its query; ``shards``: what is said of them."""
     columns = dict(_asked(plan.relation))
     joins = join_plans(plan.relation)
     statics = tuple(_statics(plan.relation))
@@ -76,7 +76,7 @@ def known(plan: QueryPlan, families: Families) -> Known:
 
     names = _operators(joins)
     is_spread = any(port.route != "one" for join in joins for port in join.ports)
-    return Known(families, remarks, read, operator, exchange, SHARDS if is_spread else ())
+    return Known(families, remarks, read, operator, exchange, shards if is_spread else ())
 
 
 def _operators(joins: Sequence[JoinPlan]) -> dict[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from watersmeet.explanation.family import Families
-from watersmeet.explanation.physical import known
+from watersmeet.explanation.physical import SHARDS, known
 from watersmeet.explanation.query import query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
@@ -22,9 +22,11 @@ class Explanation(str):
     topologies: tuple[Topology, ...]
 
     @classmethod
-    def of(cls, queries: Sequence[tuple[AnalyzedQuery, QueryPlan]], families: Families) -> Explanation:
-        """The explanation of queries with their plans."""
-        pairs = [(query, known(plan, families)) for query, plan in queries]
+    def of(
+        cls, queries: Sequence[tuple[AnalyzedQuery, QueryPlan]], families: Families, shards: Sequence[str] = SHARDS
+    ) -> Explanation:
+        """The explanation of queries with their plans; ``shards``: what is said of them."""
+        pairs = [(query, known(plan, families, shards)) for query, plan in queries]
         made = cls("\n\n".join(render_query(query, found) for query, found in pairs))
         made.topologies = tuple(query_topology(query, found) for query, found in pairs)
         return made

@@ -3,16 +3,19 @@
 Why: users start their queries themselves, with `DataFrame.writeStream`, perhaps far behind the join; PySpark has no
 hook before a start, and a listener hears of it too late to refuse. Uses: the methods of `DataStreamWriter` are wrapped;
 of the classic one its ``_df``, and the text and the leaves of ``_jdf``'s plan, of the one of Spark Connect
-``_write_stream`` and its plan. Seen in: 4.0 to 4.3. Where something is missing nothing is seen: the query starts as
-ever, and its workers find a foreign state when they open it.
+``_write_stream`` and its plan; and that a query copies the settings of its session while it is started.
+Seen in: 4.0 to 4.3. Where something is missing nothing is seen: the query starts as ever, and its workers find a
+foreign state when they open it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
+from threading import RLock
 from typing import Any
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
@@ -28,10 +31,16 @@ Sources = list[tuple[int, dict[str, str]]]
 BeforeStart = Callable[[Any, str, tuple[str, ...], Sources, Mapping[str, str]], Started]
 """Called before a start with the session, the checkpoint, the tokens of the joins, the sources, and the options of the
 writer by their names in small letters; it may refuse."""
+Settings = Callable[[Any, tuple[str, ...]], Mapping[str, str]]
+"""Asked before a start for settings that the session does not have and the query is to get, by session and tokens."""
+_starting = RLock()
 
 
-def watch_starts(writer: type, before: BeforeStart) -> None:
-    """Let ``before`` see every start of a query with joins of ours through that class of writers."""
+def watch_starts(writer: type, before: BeforeStart, settings: Settings) -> None:
+    """Let ``before`` see every start of a query with joins of ours through that class of writers.
+
+    ``settings`` tells which settings the query gets.
+    """
     if hasattr(writer, _NOTED):
         return
     setattr(writer, _NOTED, {})
@@ -39,7 +48,7 @@ def watch_starts(writer: type, before: BeforeStart) -> None:
     for name in ("option", "options", "queryName"):
         setattr(made, name, _noting(getattr(made, name)))
     for name in ("start", "toTable"):
-        setattr(made, name, _watched(getattr(made, name), before))
+        setattr(made, name, _watched(getattr(made, name), before, settings))
 
 
 def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,20 +60,35 @@ def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
     return noted
 
 
-def _watched(method: Callable[..., Any], before: BeforeStart) -> Callable[..., Any]:
+def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings) -> Callable[..., Any]:
     @wraps(method)
     def started(self: Any, *args: Any, **named: Any) -> Any:
         _note(self, method, args, named)
         session, tokens = _tokens(self)
-        checkpoint = _checkpoint(self, session) if tokens else None
-        if checkpoint is None:
+        if not tokens:
             return method(self, *args, **named)
-        after = before(session, checkpoint, tokens, _sources(self), getattr(self, _NOTED))
-        query = method(self, *args, **named)
-        after(query)
+        checkpoint = _checkpoint(self, session)
+        after = before(session, checkpoint, tokens, _sources(self), getattr(self, _NOTED)) if checkpoint else None
+        with _set(session, settings(session, tokens)):
+            query = method(self, *args, **named)
+        if after is not None:
+            after(query)
         return query
 
     return started
+
+
+@contextmanager
+def _set(session: Any, settings: Mapping[str, str]) -> Generator[None]:
+    """Let a session have settings meanwhile, for a query that is started to copy."""
+    with _starting:
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name in settings:
+                session.conf.unset(name)
 
 
 def _note(writer: Any, method: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:

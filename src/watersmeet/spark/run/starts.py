@@ -20,6 +20,7 @@ from watersmeet.observe.progress import Reading
 from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
+from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.private.files import Folder, folder_of
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
@@ -27,6 +28,7 @@ from watersmeet.spark.run.changes import Accepting, continued
 from watersmeet.spark.run.clock import add_clock, check_room
 from watersmeet.spark.run.damage import PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.session import STATE
 from watersmeet.spark.sources.missing import check_inputs
 
 ACCEPT = "watersmeet.accept"
@@ -54,7 +56,7 @@ def told_of(plan: QueryPlan, shards: int) -> Told:
 def watch(frame: DataFrame, token: str, reading: Reading) -> None:
     """See to it that starts of queries like this frame are looked at, and that what Spark reports of them is known."""
     if frame.isStreaming:
-        watch_starts(type(frame.writeStream), _before_start)
+        watch_starts(type(frame.writeStream), _before_start, _settings)
         _readings[token] = reading
 
 
@@ -90,6 +92,15 @@ def _before_start(
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
     return started
+
+
+def _settings(spark: SparkSession, tokens: tuple[str, ...]) -> dict[str, str]:
+    """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions."""
+    shards = [int(_built[token].identity["shards"]) for token in tokens if token in _built]
+    partitions = partitions_of(spark, max(shards)) if shards else None
+    wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
+    given = spark.conf.getAll
+    return {name: value for name, value in wanted.items() if name not in given}
 
 
 def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
