@@ -59,7 +59,28 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             f"{STREAM} {TOPIC.format('delivery', 'exactly_once')}".replace("topic 't', ", ""),
             "it names no topic for all records",
         ),
+        (
+            f"{TABLE} USING text OPTIONS (value.format 'protobuf'); {ALL}",
+            "Protobuf needs a descriptor that only its author's program has",
+        ),
         (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json, csv, avro or raw"),
+        (
+            f"{TABLE} USING text OPTIONS (value.format 'json', key.format 'avro'); {ALL}",
+            "nobody tells the schema of its keys",
+        ),
+        (f"{STREAM} {TOPIC.format('key.format', 'avro')}", "no registry would know the schema of its keys"),
+        (
+            f"{STREAM} {TOPIC.format('key.format', 'xml')}",
+            "a key can be written as string, int, long, double, bytes, json, avro",
+        ),
+        (
+            f"{TABLE} USING kafka OPTIONS (value.format 'csv') CHANGES FROM debezium; {ALL}",
+            "a value can be read as json or avro",
+        ),
+        (
+            f"{TABLE} USING kafka OPTIONS (value.format 'avro') CHANGES FROM debezium; {ALL}",
+            "nobody tells the schema of its values",
+        ),
         (
             f"{TABLE} OPTIONS (debezium.time 'days') CHANGES FROM debezium; {ALL}",
             "a time counts millis, micros or nanos",

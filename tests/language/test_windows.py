@@ -130,3 +130,10 @@ def test_what_else_is_refused(text: str, hint: str):
     with pytest.raises(WatersmeetError) as caught:
         query(text)
     assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("named", ["TABLE b", "TABLE(b)", "(TABLE b)", "input => TABLE(b)"])
+def test_what_a_function_is_applied_to_may_stand_in_brackets(named: str):
+    found = query(f"SELECT * FROM TABLE(IMPOSE_ORDER({named}, DESCRIPTOR(t), INTERVAL '5' SECONDS))")
+    assert isinstance(found.relation, Scan)
+    assert (found.relation.source, [mark.column for mark in found.relation.watermarks]) == ("b", ["t"])

@@ -16,6 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.registry import Registry, registry
 
+from watersmeet.cli.deep import refused_by_spark
+from watersmeet.cli.script import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.queries import read_script
 from watersmeet.spark.run.running import run_script
@@ -59,7 +61,7 @@ def known() -> Iterator[Registry]:
         yield made
 
 
-def written(schema: dict[str, Any], row: dict[str, Any], number: int | None) -> bytes:
+def written(schema: Any, row: Any, number: int | None) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
     return (b"" if number is None else b"\0" + number.to_bytes(4, "big")) + out.getvalue()
@@ -168,6 +170,123 @@ def test_a_table_goes_to_avro_and_comes_back(
     assert read == {"id": 1, "day": date(1950, 1, 1)}
 
 
+def test_keys_come_and_go_in_avro(
+    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
+    # The key of a table is a number of its own, that of a stream a record.
+    count = {"type": "record", "name": "Count", "fields": [{"name": "n", "type": "int"}]}
+    place = {"type": "record", "name": "Place", "fields": [
+        {"name": "id", "type": "int"}, {"name": "region", "type": ["null", "string"]},
+    ]}  # fmt: skip
+    value, whole, record = (known.add("count", count), known.add(f"{topic}-key", '"long"'), known.add("places", place))
+    topics.create(kafka, topic, 1)
+    topics.create(kafka, f"{topic}-seen", 1)
+    keys = [written("long", n, whole) for n in (1, 2)]
+    sent = [(keys[0], 5), (keys[1], 6), (keys[0], None), (None, 8), (keys[1][:-1], 9), (keys[1], 7)]
+    records = [topics.Record(key, n and written(count, {"n": n}, value)) for key, n in sent]
+    topics.send(kafka, topic, records)
+    named = [written(place, {"id": n, "region": region}, record) for n, region in ((7, "north"), (8, None))]
+    topics.send(kafka, f"{topic}-seen", [topics.Record(key, written(count, {"n": 1}, value)) for key in named])
+    avro = f"{options(known)}, key.format 'avro'"
+    read = f"kafka.bootstrap.servers '{kafka}', startingOffsets 'earliest', schema.registry.subject 'count'"
+    write = f"USING kafka OPTIONS (kafka.bootstrap.servers '{kafka}', partitions '1'"
+    text = f"""
+    CREATE TABLE stock (id BIGINT, n INT, PRIMARY KEY (id))
+        USING kafka OPTIONS ({read}, subscribe '{topic}', malformed 'drop'{avro});
+    CREATE STREAM seen (_key STRUCT<region: STRING, id: INT>, n INT)
+        USING kafka OPTIONS ({read}, subscribe '{topic}-seen', schema.registry.key.subject 'places'{avro});
+    CREATE SINK left_over {write}, topic '{topic}-out', changes 'upsert'{avro});
+    CREATE SINK regions {write}, topic '{topic}-regions'{avro});
+    INSERT INTO left_over SELECT TABLE id, n FROM stock;
+    INSERT INTO regions SELECT STREAM _key.id AS id, _key.region AS region, n FROM seen GROUP BY id, region;
+    """
+    run(spark, text, tmp_path)
+
+    def shown(name: str, part: str, bytes_: bytes | None) -> Any:
+        (number,) = known.subjects[f"{topic}-{name}-{part}"]
+        schema = fastavro.parse_schema(json.loads(known.schemas[number - 1]["schema"]))
+        if bytes_ is None:
+            return None
+        assert bytes_[:5] == b"\0" + number.to_bytes(4, "big")
+        return fastavro.schemaless_reader(io.BytesIO(bytes_[5:]), schema)
+
+    def shown_of(name: str) -> list[tuple[Any, Any]]:
+        found = topics.read(kafka, f"{topic}-{name}")
+        return [(shown(name, "key", one.key), shown(name, "value", one.value)) for one in found]
+
+    assert shown_of("out") == [(2, {"id": 2, "n": 7})]
+    (number,) = known.subjects[f"{topic}-out-key"]
+    assert json.loads(known.schemas[number - 1]["schema"]) == "long"
+    assert sorted(shown_of("regions"), key=str) == [
+        ({"id": 7, "region": "north"}, {"id": 7, "region": "north", "n": 1}),
+        ({"id": 8, "region": None}, {"id": 8, "region": None, "n": 1}),
+    ]
+
+
+ROW = {
+    "type": "record", "name": "Value", "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "price", "type": ["null", {
+            "type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2,
+            "connect.name": "org.apache.kafka.connect.data.Decimal",
+        }], "default": None},
+        {"name": "made", "type": ["null", {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}]},
+        {"name": "seen", "type": {"type": "long", "connect.name": "io.debezium.time.Timestamp"}},
+        {"name": "sold", "type": {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}},
+        {"name": "day", "type": {"type": "int", "connect.name": "io.debezium.time.Date"}},
+    ],
+}  # fmt: skip
+ENVELOPE = {
+    "type": "record", "name": "Envelope", "namespace": "shop.public.parts", "fields": [
+        {"name": "before", "type": ["null", ROW], "default": None}, {"name": "after", "type": ["null", "Value"]},
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": [{"name": "lsn", "type": "long"}]}},
+        {"name": "op", "type": "string"}, {"name": "ts_ms", "type": ["null", "long"]},
+    ],
+}  # fmt: skip
+
+
+def test_debezium_in_avro_is_followed(
+    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
+    number = known.add(f"{topic}-value", ENVELOPE)
+    topics.create(kafka, topic, 1)
+
+    def row(n: int, price: str | None) -> dict[str, Any]:
+        at = 1_772_445_600_000_000 + 1000 * n
+        made = None if price is None else at
+        cost = None if price is None else Decimal(price)
+        return {"id": n, "price": cost, "made": made, "seen": at // 1000, "sold": "2026-03-02T10:00:00Z", "day": n}
+
+    def told(op: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> bytes:
+        envelope = {"before": before, "after": after, "source": {"lsn": 1}, "op": op, "ts_ms": None}
+        return written(ENVELOPE, envelope, number)
+
+    values = [
+        told("r", None, row(1, "1.50")), told("c", None, row(2, None)), told("c", None, row(3, "3.00")),
+        told("u", row(1, "1.50"), row(1, "-99.25")), told("d", row(3, "3.00"), None), None, b"broken",
+    ]  # fmt: skip
+    topics.send(kafka, topic, [topics.Record(b"k", value) for value in values])
+    columns = "id INT, price DECIMAL(9,2), made TIMESTAMP, seen TIMESTAMP, sold TIMESTAMP, day DATE, PRIMARY KEY (id)"
+    text = source(kafka, topic, f", malformed 'drop'{options(known)}", columns)
+    table = text.replace("CREATE STREAM", "CREATE TABLE").rstrip(";\n") + " CHANGES FROM debezium;"
+    sink = f"CREATE SINK out USING json OPTIONS (path '{tmp_path / 'out'}', changes 'snapshot');"
+    run(spark, f"{table} {sink} INSERT INTO out SELECT TABLE * FROM orders;", tmp_path)
+    day = "2026-03-02T10:00:00"
+    found = sorted(rows_of(tmp_path / "out"), key=lambda one: one["id"])
+    assert found == [
+        {
+            "id": 1, "price": -99.25, "made": f"{day}.001Z", "seen": f"{day}.001Z", "sold": f"{day}.000Z",
+            "day": "1970-01-02",
+        },
+        {"id": 2, "seen": f"{day}.002Z", "sold": f"{day}.000Z", "day": "1970-01-03"},
+    ]  # fmt: skip
+    other = table.replace("day DATE", "night DATE")
+    found = refused(spark, f"{other} {sink} INSERT INTO out SELECT TABLE * FROM orders;", tmp_path / "other")
+    assert found.condition == "AVRO_SCHEMA" and "its rows have no `night`" in found.message
+
+
 def test_what_cannot_be_read_or_written_is_refused_before_the_start(
     spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,3 +322,25 @@ def test_what_cannot_be_read_or_written_is_refused_before_the_start(
     assert found.condition == "WRONG_OPTION" and "avro.schema" in found.hint
     found = told(options(known), rest=f"{target}, value.format 'avro'); INSERT INTO out SELECT STREAM * FROM orders;")
     assert found.condition == "WRONG_OPTION" and "schema.registry.url" in found.hint
+
+
+def test_a_deep_check_makes_no_topic_and_registers_no_schema(
+    spark: SparkSession, kafka: str, topic: str, known: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_PASSWORD", "hunter22")
+    topics.create(kafka, topic, 1)
+    known.add(f"{topic}-value", SECOND)
+    told = f"kafka.bootstrap.servers '{kafka}', topic '{topic}-out', partitions '1'{options(known)}"
+    text = source(kafka, topic, options(known)) + f"CREATE SINK out USING kafka OPTIONS ({told}); "
+    file = tmp_path / "checked.sql"
+
+    def conditions(select: str) -> list[str]:
+        file.write_text(f"{text} INSERT INTO out SELECT STREAM {select} FROM orders;")
+        found = refused_by_spark(open_script(file, "absolute"), spark, tmp_path / "storage", tmp_path)
+        return [refusal.condition for refusal in found]
+
+    assert conditions("*") == []
+    assert conditions("number AS `the number`") == ["AVRO_SCHEMA"]
+    assert [*known.subjects] == [f"{topic}-value"]
+    # It would be refused if the topic were there.
+    topics.create(kafka, f"{topic}-out", 1)

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from watersmeet.errors import Refusal
+from watersmeet.formats.avro.schema import AVRO, SCHEMA
 from watersmeet.formats.feed import Feed
+from watersmeet.formats.records import JSON, VALUE_FORMAT, wrong_format, wrong_schema
+from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.source import SourceFormat
 from watersmeet.plan.expressions import quote
 from watersmeet.type_names import is_moment, named
@@ -28,7 +31,7 @@ class Debezium(Feed):
 
     name: ClassVar = "debezium"
     wanted: ClassVar = "value"
-    own: ClassVar = frozenset({TRUNCATE, TIME_UNIT, DECIMALS})
+    own: ClassVar = frozenset({TRUNCATE, TIME_UNIT, DECIMALS, VALUE_FORMAT, SCHEMA}) | REGISTRY
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
@@ -40,6 +43,13 @@ class Debezium(Feed):
         if self.decimals not in (None, *get_args(Decimals)):
             reason, hint = "decimals come as precise or as string", f"write `{DECIMALS} 'precise'`, for example."
             yield self.wrong_option(DECIMALS, str(self.decimals), reason, hint)
+        yield from wrong_format(self, VALUE_FORMAT, (JSON, AVRO))
+        yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
+
+    @property
+    def is_avro(self) -> bool:
+        """Whether records come in Avro, and not as JSON."""
+        return self.source.said.get(VALUE_FORMAT, JSON).lower() == AVRO
 
     @property
     def decimals(self) -> str | None:

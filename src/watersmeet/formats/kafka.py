@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.broker import Topics
-from watersmeet.formats.records import JSON, KEY_TYPES
+from watersmeet.formats.records import JSON, KEYS
 from watersmeet.formats.registry import URL
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
@@ -65,6 +66,15 @@ class Kafka(SourceFormat):
         return Topics(self.source).names if "subscribe" in self.source.said else ()
 
 
+@contextmanager
+def _placed(place: Place | None) -> Generator[None]:
+    """Give what is refused meanwhile its place."""
+    try:
+        yield
+    except WatersmeetError as error:
+        raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
+
+
 class KafkaSink(SinkFormat):
     """A topic. It gets a repeated batch again, unless it is to get it exactly once."""
 
@@ -86,7 +96,7 @@ class KafkaSink(SinkFormat):
 
     @property
     def _needs_client(self) -> bool:
-        return self.delivery == "exactly_once" or any(name in self.sink.said for name in _NEW_TOPIC)
+        return self.delivery == "exactly_once" or self._is_made
 
     def check(self) -> Iterator[Refusal]:
         """Refuse deliveries that there are not, numbers that are none, and what needs a topic without one."""
@@ -94,18 +104,20 @@ class KafkaSink(SinkFormat):
         if self.delivery not in known:
             hint = f"write `delivery '{known[1]}'`, for example."
             yield self.wrong_option(f"delivery '{self.delivery}'", f"records go {known[0]} or {known[1]}", hint)
-        if self.key_format not in KEY_TYPES:
+        if self.key_format not in KEYS:
             hint = "write `key.format 'long'`, for example."
             yield self.wrong_option(
-                f"key.format '{self.key_format}'", f"a key can be written as {', '.join(KEY_TYPES)}", hint
+                f"key.format '{self.key_format}'", f"a key can be written as {', '.join(KEYS)}", hint
             )
         if self.value_format not in _VALUES:
             hint = f"write `value.format '{_VALUES[0]}'`."
             reason = f"a value can be written as {' or '.join(_VALUES)}"
             yield self.wrong_option(f"value.format '{self.value_format}'", reason, hint)
-        if self.value_format == AVRO and URL not in self.sink.said:
-            hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
-            yield self.wrong_option(f"value.format '{AVRO}'", "no registry would know the schema of its values", hint)
+        for part, format_ in (("value", self.value_format), ("key", self.key_format)):
+            if format_ == AVRO and URL not in self.sink.said:
+                hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
+                reason = f"no registry would know the schema of its {part}s"
+                yield self.wrong_option(f"{part}.format '{AVRO}'", reason, hint)
         for name in _NEW_TOPIC:
             said = self.sink.said.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
@@ -116,15 +128,13 @@ class KafkaSink(SinkFormat):
             yield self.wrong_option("topic", "it names no topic for all records", hint)
 
     def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
-        """Refuse if no server answers, or the topic is not there; make it if it is to be made."""
+        """Refuse if no server answers, or the topic is not there and is not to be made."""
         if self._needs_client and find_spec("confluent_kafka") is None:
             raise refuse("KAFKA_NOT_INSTALLED", place, package="confluent-kafka")
         silence = Topics(self.sink).silence(place)
         if silence is not None:
             raise WatersmeetError([silence])
-        if any(name in self.sink.said for name in _NEW_TOPIC):
-            self._make_topic(place)
-        elif self.topic is not None:
+        if self.topic is not None and not self._is_made:
             from watersmeet.spark.sinks.records import missing_topic
 
             missing = missing_topic(self.sink, spark)
@@ -132,14 +142,29 @@ class KafkaSink(SinkFormat):
                 raise WatersmeetError([replace(missing, place=place)])
 
     def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that have no schema in Avro, or one that the registry does not take; else it is registered."""
-        if self.value_format == AVRO:
+        """Refuse rows that have no schema in Avro."""
+        if self._has_schemas(target):
+            from watersmeet.spark.sinks.avro import check_schemas
+
+            with _placed(place):
+                check_schemas(self, target.key, rows)
+
+    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+        """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""
+        if self._is_made:
+            self._make_topic(place)
+        if rows is not None and self._has_schemas(target):
             from watersmeet.spark.sinks.records import records_of
 
-            try:
+            with _placed(place):
                 records_of(target, rows.sparkSession.createDataFrame([], rows.schema), 0)
-            except WatersmeetError as error:
-                raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
+
+    @property
+    def _is_made(self) -> bool:
+        return any(name in self.sink.said for name in _NEW_TOPIC)
+
+    def _has_schemas(self, target: Target) -> bool:
+        return AVRO in (self.value_format, self.key_format) and self.is_encoded(target.changes)
 
     def _make_topic(self, place: Place | None) -> None:
         from confluent_kafka import KafkaException

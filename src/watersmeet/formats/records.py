@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
-from watersmeet.formats.avro.schema import AVRO, SCHEMA
+from watersmeet.formats.avro.schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.formats.feed import KEY_FORMAT, Feed
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
@@ -29,8 +29,11 @@ JSON = "json"
 KEY_TYPES: Mapping[str, str] = {
     "string": "STRING", "int": "INT", "long": "BIGINT", "double": "DOUBLE", "bytes": "BINARY", JSON: "STRING",
 }  # fmt: skip
-"""The formats of a key, each with the type that ``_key`` then has."""
-RAW = "raw"
+"""The formats of a key that tell its type, each with the type that ``_key`` then has."""
+KEYS = (*KEY_TYPES, AVRO)
+"""All formats of a key. In Avro it has the type that ``_key`` is declared with, or it holds the primary key of a table;
+else it is bytes."""
+RAW, PROTOBUF = "raw", "protobuf"
 VALUES = (JSON, "csv", AVRO, RAW)
 """The formats of a value. ``raw``: the one declared column is the value as it is."""
 TOLD: Mapping[str, str] = {
@@ -51,7 +54,7 @@ def format_of_key(source: Source) -> str | None:
 class Records(Feed):
     """Rows that are the values of records."""
 
-    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT, SCHEMA}) | REGISTRY
+    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT, SCHEMA, KEY_SCHEMA}) | REGISTRY
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
@@ -62,20 +65,8 @@ class Records(Feed):
             reason = f"the value as it is goes into one column, and {len(inside)} are declared"
             hint = "declare one column for the value, for example `value STRING`."
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
-        yield from self._check_avro()
-
-    def _check_avro(self) -> Iterator[Refusal]:
-        """Refuse Avro whose schema nobody tells, and whose schema is told by two."""
-        said = self.source.said
-        if said[VALUE_FORMAT].lower() != AVRO or (SCHEMA in said) != (URL in said):
-            return
-        if SCHEMA in said:
-            reason, hint = f"`{URL}` tells it too", f"leave one of `{SCHEMA}` and `{URL}` out."
-            yield self.wrong_option(SCHEMA, "...", reason, hint)
-            return
-        reason = "nobody tells the schema of its values"
-        hint = f"add `{URL} 'http://host:8081'` to its OPTIONS, or the schema: `{SCHEMA} '${{file:orders.avsc}}'`."
-        yield self.wrong_option(VALUE_FORMAT, AVRO, reason, hint)
+        yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
+        yield from wrong_schema(self, KEY_FORMAT, KEY_SCHEMA)
 
     def schema(self, format_: SourceFormat) -> None:
         """Records have a form of their own."""
@@ -87,9 +78,27 @@ class Records(Feed):
         return decoded(self.source, frame)
 
 
+def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
+    """The refusal of Avro whose schema nobody tells, and whose schema is told by two."""
+    said = feed.source.said
+    if said.get(option, "").lower() != AVRO or (schema in said) != (URL in said):
+        return
+    if schema in said:
+        reason, hint = f"`{URL}` tells it too", f"leave one of `{schema}` and `{URL}` out."
+        yield feed.wrong_option(schema, "...", reason, hint)
+        return
+    reason = f"nobody tells the schema of its {option.removesuffix('.format')}s"
+    hint = f"add `{URL} 'http://host:8081'` to its OPTIONS, or the schema: `{schema} '${{file:orders.avsc}}'`."
+    yield feed.wrong_option(option, AVRO, reason, hint)
+
+
 def wrong_format(feed: Feed, option: str, known: tuple[str, ...]) -> Iterator[Refusal]:
     """The refusal of a format of values or keys that is not known; of keys only what reads them knows."""
     said = feed.source.said.get(option, known[0]).lower()
-    if said not in known:
+    if said == PROTOBUF:
+        reason = "Protobuf needs a descriptor that only its author's program has"
+        hint = "decode it in Python first, by `from_protobuf`, and give `ws.sql` the DataFrame; or read it 'raw'."
+        yield feed.wrong_option(option, said, reason, hint)
+    elif said not in known:
         reason = f"a {option.removesuffix('.format')} can be read as {', '.join(known[:-1])} or {known[-1]}"
         yield feed.wrong_option(option, said, reason, f"write `{option} '{known[0]}'`.")

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     import ssl
     from urllib.request import Request
 
-URL, SUBJECT = "schema.registry.url", "schema.registry.subject"
+URL, SUBJECT, KEY_SUBJECT = "schema.registry.url", "schema.registry.subject", "schema.registry.key.subject"
 _USER, _PASSWORD, _TOKEN = "schema.registry.user", "schema.registry.password", "schema.registry.token"
 _AUTHORITY = "schema.registry.ca"
-OPTIONS = frozenset({URL, SUBJECT, _USER, _PASSWORD, _TOKEN, _AUTHORITY})
-"""Our own options: where it is, the subject, who asks, and a file with the certificates that it is known by."""
+OPTIONS = frozenset({URL, SUBJECT, KEY_SUBJECT, _USER, _PASSWORD, _TOKEN, _AUTHORITY})
+"""Our own options: where it is, the subjects of values and keys, who asks, and a file with the certificates that it is
+known by."""
 SECONDS = 10.0
 """How long it has for an answer."""
 MAGIC, HEADER = 0, 5

@@ -124,7 +124,13 @@ class SinkFormat:
         """Refuse what is known to fail, now that the query is about to start."""
 
     def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that cannot be written as the sink says."""
+        """Refuse rows that cannot be written as the sink says. Nothing is made or told elsewhere yet."""
+
+    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+        """Make what must be there before the first batch, now that nothing speaks against starting the query.
+
+        ``rows``: those of the result; None where something else goes there.
+        """
 
     def writer(self, target: Target) -> Write:
         """What writes batches."""

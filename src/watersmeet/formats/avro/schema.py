@@ -15,7 +15,8 @@ from typing import Any, cast
 AVRO = "avro"
 """The format of values and keys, as ``value.format`` and ``key.format`` call it."""
 SCHEMA = "avro.schema"
-"""Our own option: the schema of values that come without the number of theirs."""
+KEY_SCHEMA = "avro.key.schema"
+"""Our own options: the schema of values, and of keys, that come without the number of theirs."""
 
 PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL: Mapping[str, frozenset[str]] = {

@@ -78,6 +78,11 @@ class Prepared:
         return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), self.malformed, result)
 
     @property
+    def rows(self) -> DataFrame:
+        """The rows of the query alone."""
+        return self.built.compiled.result.drop(*self.others)
+
+    @property
     def checkpoint(self) -> Path:
         """Where Spark keeps how far it is."""
         return self.target.checkpoint

@@ -152,6 +152,10 @@ def _run(
 
 
 def _make_ready(prepared: Prepared) -> None:
+    target = prepared.target
+    target.format.make_ready(target, prepared.rows, prepared.place)
+    for other in prepared.others.values():
+        other.format.make_ready(other, None, prepared.place)
     if prepared.owner is not None:
         # Before anything runs: shards become those of the changed query one by one.
         spark = prepared.result.sparkSession

@@ -1,13 +1,18 @@
-"""Values of records in Avro, made in Spark's workers; each begins with the number that a registry gave their schema."""
+"""Values and keys of records in Avro, made in Spark's workers.
+
+Each begins with the number that a registry gave their schema.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -16,42 +21,74 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats.avro.encoding import encoded_rows, schema_of
 from watersmeet.formats.avro.schema import SchemaError
-from watersmeet.formats.registry import HEADER, MAGIC, SUBJECT, Registry, RegistryError
+from watersmeet.formats.registry import HEADER, MAGIC, Registry, RegistryError
+from watersmeet.formats.sink import SinkFormat
 from watersmeet.spark.private.told import arrow_schema
+from watersmeet.spark.sources.avro import OF_KEY, OF_VALUE, Part
+from watersmeet.spark.sources.records import encoded
 
-_VALUE = "value"
 
+def in_avro(sink: Sink, records: DataFrame, part: Part = OF_VALUE) -> DataFrame:
+    """Records whose values, or keys, are structs, with these in Avro. Their schema is registered before the first one.
 
-def in_avro(sink: Sink, records: DataFrame) -> DataFrame:
-    """Records whose values are structs, with these in Avro. Their schema is registered before the first of them."""
-    zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
-    fields = [*arrow_schema(StructType([records.schema[_VALUE]]), zone).field(0).type]
+    A key of one column is that column and no record: then it is never NULL, for a record without a key has none.
+    """
+    told, is_whole = _schema(sink, records, part)
     registry = Registry.of(sink.said)
     assert registry is not None, "the sink was checked"
     try:
-        schema = json.dumps(schema_of(fields, re.sub(r"\W", "_", f"_{sink.name}", flags=re.ASCII).removeprefix("_")))
-        number = _registered(registry, sink.said.get(SUBJECT, f"{sink.said.get('topic', sink.name)}-value"), schema)
+        number = _registered(registry, part.subject_in(sink.said, sink.said.get("topic", sink.name)), told)
+    except RegistryError as error:
+        raise WatersmeetError([registry.refusal(sink.name, error)]) from error
+    made = [StructField(part.column, BinaryType()) if f.name == part.column else f for f in records.schema]
+    return records.mapInArrow(WriteAvro(number, part.column, is_whole=is_whole), StructType(made))
+
+
+def check_schemas(format_: SinkFormat, key: Sequence[str], rows: DataFrame) -> None:
+    """Refuse rows whose values or keys have no schema."""
+    records = encoded(rows, key, format_.key_format, format_.value_format)
+    for part in (OF_VALUE, OF_KEY):
+        if isinstance(records.schema[part.column].dataType, StructType):
+            _schema(format_.sink, records, part)
+
+
+def _schema(sink: Sink, records: DataFrame, part: Part) -> tuple[str, bool]:
+    """The schema of values or keys as JSON, and whether it is that of a single column."""
+    zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
+    fields = [*arrow_schema(StructType([records.schema[part.column]]), zone).field(0).type]
+    is_whole = part == OF_KEY and len(fields) == 1
+    name = re.sub(r"\W", "_", f"_{sink.name}", flags=re.ASCII).removeprefix("_")
+    try:
+        schema = schema_of([one.with_nullable(False) for one in fields] if is_whole else fields, name)
     except SchemaError as error:
         hint = "name or cast the column otherwise in the SELECT."
         raise refuse("AVRO_SCHEMA", name=sink.name, reason=str(error), hint=hint) from error
-    except RegistryError as error:
-        raise WatersmeetError([registry.refusal(sink.name, error)]) from error
-    made = [StructField(_VALUE, BinaryType()) if field.name == _VALUE else field for field in records.schema]
-    return records.mapInArrow(WriteAvro(number), StructType(made))
+    return json.dumps(schema["fields"][0]["type"] if is_whole else schema), is_whole
 
 
 @dataclass(frozen=True)
 class WriteAvro:
-    """Writes the values of batches, each behind the number of their schema."""
+    """Writes the values or keys of batches, each behind the number of their schema."""
 
     number: int
+    column: str
+    is_whole: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the values of the batches of a task."""
+        """Write those of the batches of a task."""
         header = bytes([MAGIC]) + self.number.to_bytes(HEADER - 1, "big")
         for batch in batches:
-            at = batch.schema.get_field_index(_VALUE)
-            yield batch.set_column(at, _VALUE, encoded_rows(batch.column(at), header))
+            at = batch.schema.get_field_index(self.column)
+            written = _written_whole if self.is_whole else encoded_rows
+            yield batch.set_column(at, self.column, written(batch.column(at), header))
+
+
+def _written_whole(rows: Any, header: bytes) -> Any:
+    """Structs of one column, which is there wherever the struct is, as the bytes of that column."""
+    has = np.asarray(rows.is_valid())
+    fields = [field.with_nullable(False) for field in rows.type]
+    written = encoded_rows(pa.StructArray.from_arrays(rows.filter(pa.array(has)).flatten(), fields=fields), header)
+    return written.take(pa.array(np.cumsum(has) - 1, mask=~has))
 
 
 @lru_cache(64)

@@ -13,6 +13,7 @@ from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import StructType
 
 from watersmeet.analyze.table_sinks import key_columns, result_columns
 from watersmeet.catalog import Sink
@@ -32,6 +33,7 @@ from watersmeet.spark.sinks.avro import in_avro
 from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.snapshots import Snapshot
+from watersmeet.spark.sources.avro import OF_KEY
 from watersmeet.spark.sources.records import encoded, key_of, value_of
 
 
@@ -116,8 +118,10 @@ def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
 
 
 def as_values(target: Target, records: DataFrame) -> DataFrame:
-    """Records whose values are as the sink takes them."""
-    return in_avro(target.sink, records) if target.format.value_format == AVRO else records
+    """Records whose values and keys are as the sink takes them."""
+    records = in_avro(target.sink, records) if target.format.value_format == AVRO else records
+    is_struct = isinstance(records.schema["key"].dataType, StructType)
+    return in_avro(target.sink, records, OF_KEY) if target.format.key_format == AVRO and is_struct else records
 
 
 def logged(batch: DataFrame) -> DataFrame:

@@ -1,12 +1,13 @@
-"""Values of records in Avro, opened in Spark's workers.
+"""Values and keys of records in Avro, opened in Spark's workers.
 
-A value either begins with the number of its schema, which a registry knows, or all have the schema that the source
+Each either begins with the number of its schema, which a registry knows, or all have the schema that the source
 gives. Numbers that are new while the query runs are asked for where they are met.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast
@@ -19,57 +20,131 @@ from pyspark.sql.types import StringType, StructField, StructType
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import TravellingError, WatersmeetError, refuse
 from watersmeet.formats.avro.decoding import Decoding
-from watersmeet.formats.avro.schema import SCHEMA, AvroSchema, SchemaError, field_of, read_schema
-from watersmeet.formats.registry import HEADER, MAGIC, SUBJECT, NotRegisteredError, Registry, RegistryError, Texts
+from watersmeet.formats.avro.schema import KEY_SCHEMA, SCHEMA, AvroSchema, SchemaError, field_of, read_schema
+from watersmeet.formats.registry import (
+    HEADER,
+    KEY_SUBJECT,
+    MAGIC,
+    SUBJECT,
+    NotRegisteredError,
+    Registry,
+    RegistryError,
+    Texts,
+)
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.private.told import arrow_schema
 
-OPENED, WRONG = "#opened", "#wrong"
-"""The declared columns out of the value, and why it could not be read."""
+
+@dataclass(frozen=True)
+class Part:
+    """The value or the key of a record: its column, the options about its schema, and what it is called.
+
+    ``opened`` and ``wrong`` are the columns that it is opened into: what is declared of it, and why it could not be
+    read.
+    """
+
+    column: str
+    schema: str
+    subject: str
+    called: tuple[str, str]
+
+    @property
+    def opened(self) -> str:
+        """The column of what is declared."""
+        return f"#opened {self.column}"
+
+    @property
+    def wrong(self) -> str:
+        """The column that says why it could not be read."""
+        return f"#wrong {self.column}"
+
+    def subject_in(self, said: Mapping[str, str], topic: str) -> str:
+        """The subject of its schemas: as options say, else as is usual for a topic."""
+        return said.get(self.subject, f"{topic}-{self.column}")
 
 
-def with_opened(source: Source, frame: DataFrame, inside: Sequence[Field]) -> DataFrame:
-    """The frame of records with their values opened; refused if the schema has not what is declared."""
+OF_VALUE = Part("value", SCHEMA, SUBJECT, ("it", "its bytes"))
+OF_KEY = Part("key", KEY_SCHEMA, KEY_SUBJECT, ("its key", "the bytes of its key"))
+
+
+def with_opened_key(source: Source, frame: DataFrame, declared: Field | None, inside: Sequence[Field]) -> DataFrame:
+    """The frame of records with their keys opened: as the column that is ``declared`` for all of it, or its fields.
+
+    A key that is no record is a single column as well.
+    """
+    if declared is None and _kind(reader_of(source, OF_KEY)) == "record":
+        return with_opened(source, frame, inside, OF_KEY)
+    whole = declared or (inside[0] if len(inside) == 1 else None)
+    if whole is None:
+        reason, hint = "its keys are no records, which several columns need", "declare one column as the PRIMARY KEY."
+        raise refuse("AVRO_SCHEMA", name=source.name, reason=reason, hint=hint)
+    return with_opened(source, frame, [whole], OF_KEY, whole.name)
+
+
+def with_opened(
+    source: Source, frame: DataFrame, inside: Sequence[Field], part: Part = OF_VALUE, whole: str = ""
+) -> DataFrame:
+    """The frame of records with their values or keys opened; refused if the schema has not what is declared.
+
+    ``whole``: the one column that all of it is, and no field of it.
+    """
     columns = cast("StructType", StructType.fromDDL(", ".join(f"{quote(f.name)} {f.type}" for f in inside)))
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
     wanted = pa.struct([field.with_nullable(True) for field in arrow_schema(columns, zone)])
-    made = OpenAvro(source.name, wanted, _reader(source), Registry.of(source.said))
-    made.check(inside)
+    reader = _as_field(reader_of(source, part), whole)
+    made = OpenAvro(source.name, wanted, reader, Registry.of(source.said), part, whole)
+    # What a value does not have of the primary key comes from the key of its record.
+    elsewhere = {name.lower() for name in source.primary_key} if part == OF_VALUE else set[str]()
+    made.check([field for field in inside if field.name.lower() not in elsewhere])
     plain = StructType([StructField(f.name, f.dataType) for f in columns])
     return frame.mapInArrow(
-        made, StructType([*frame.schema, StructField(OPENED, plain), StructField(WRONG, StringType())])
+        made, StructType([*frame.schema, StructField(part.opened, plain), StructField(part.wrong, StringType())])
     )
 
 
-def _reader(source: Source) -> Texts:
+def reader_of(source: Source, part: Part = OF_VALUE) -> Texts:
     """The schema that declared columns are compared with: the latest of the subject, or the one that is given."""
     registry = Registry.of(source.said)
     if registry is None:
-        return (source.said[SCHEMA],)
+        return (source.said[part.schema],)
+    subject = part.subject_in(source.said, source.said.get("subscribe", "").split(",")[0].strip())
     try:
-        return registry.latest(subject_of(source)).texts
+        return registry.latest(subject).texts
     except NotRegisteredError as error:
-        reason = f"the registry has no schema for the subject `{subject_of(source)}`"
-        hint = f"name the subject with `{SUBJECT}`, or write the first value to the topic."
+        reason = f"the registry has no schema for the subject `{subject}`"
+        hint = f"name the subject with `{part.subject}`, or write the first value to the topic."
         raise refuse("AVRO_SCHEMA", name=source.name, reason=reason, hint=hint) from error
     except RegistryError as error:
         raise WatersmeetError([registry.refusal(source.name, error)]) from error
 
 
-def subject_of(source: Source) -> str:
-    """The subject of a source's schemas: as it says, else as is usual for its first topic."""
-    topic = source.said.get("subscribe", "").split(",")[0].strip()
-    return source.said.get(SUBJECT, f"{topic}-value")
+def _kind(texts: Texts) -> str:
+    """What a schema is of."""
+    schema = _schema(texts)
+    return schema.whole(schema.type).kind
+
+
+def _as_field(texts: Texts, name: str) -> Texts:
+    """A schema as that of a record with it as its one field, which has the same bytes; without a name as it is."""
+    if not name:
+        return texts
+    record = {"type": "record", "name": "watersmeet_whole", "fields": [{"name": name, "type": json.loads(texts[-1])}]}
+    return (*texts[:-1], json.dumps(record))
 
 
 @dataclass(frozen=True)
 class OpenAvro:
-    """Opens the values of batches. ``reader``: the schema that says what stands for what a writer did not have."""
+    """Opens the values or keys of batches, as the fields of records, or as the one column ``whole``.
+
+    ``reader``: the schema that says what stands for what a writer did not have.
+    """
 
     name: str
     wanted: Any
     reader: Texts
     registry: Registry | None
+    part: Part = OF_VALUE
+    whole: str = ""
 
     def check(self, declared: Sequence[Field]) -> None:
         """Refuse columns that the schema of the reader does not have, or has otherwise."""
@@ -89,16 +164,17 @@ class OpenAvro:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Open the values of the batches of a task."""
         for batch in batches:
-            values, wrong = self._opened(batch.column("value").cast(pa.binary()))
+            values, wrong = self._opened(batch.column(self.part.column).cast(pa.binary()))
             columns = [*batch.columns, values, wrong]
-            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, OPENED, WRONG])
+            yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, self.part.opened, self.part.wrong])
 
     def _opened(self, values: Any) -> tuple[Any, Any]:
         """Structs of the declared columns, and why a value could not be read."""
         has = np.asarray(values.is_valid())
         numbers = _numbers(values, has) if self.registry is not None else np.where(has, 0, -1)
         wrong = np.full(len(values), None, object)
-        wrong[has & (numbers < 0)] = "it does not begin with the number of a schema"
+        it, its_bytes = self.part.called
+        wrong[has & (numbers < 0)] = f"{it} does not begin with the number of a schema"
         parts: list[Any] = []
         rows: list[Any] = []
         for number in np.unique(numbers[numbers >= 0]).tolist():
@@ -111,7 +187,7 @@ class OpenAvro:
                 continue
             found = decoding.rows(values.take(pa.array(here)), HEADER if self.registry is not None else 0)
             of = f"schema {number}" if self.registry is not None else "the schema"
-            wrong[here[found.bad]] = f"its bytes are no value of {of}"
+            wrong[here[found.bad]] = f"{its_bytes} are no value of {of}"
             parts.append(found.values)
             rows.append(here)
         return _in_place(parts, rows, len(values), self.wanted), pa.array(wrong, pa.string())
@@ -120,7 +196,7 @@ class OpenAvro:
         if self.registry is None:
             return self.reader
         try:
-            return self.registry.by_id(number)
+            return _as_field(self.registry.by_id(number), self.whole)
         except NotRegisteredError:
             raise
         except RegistryError as error:

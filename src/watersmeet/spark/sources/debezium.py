@@ -14,6 +14,7 @@ from watersmeet.catalog import Field, Source
 from watersmeet.formats.debezium import DECIMALS, TIME_UNIT, TRUNCATE, Debezium, Unit, is_decimal, type_in_record
 from watersmeet.formats.feed import CHANGE
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.sources.debezium_avro import Form, form_in_avro, opened_envelope
 from watersmeet.spark.sources.feeds import raised
 from watersmeet.spark.sources.malformed import (
     PLACE,
@@ -28,7 +29,6 @@ from watersmeet.spark.sources.malformed import (
     with_unread,
 )
 from watersmeet.spark.sources.records import COMES, GOES, place_of_record
-from watersmeet.type_names import is_moment
 
 _OPS = ("c", "r", "u", "d")
 """What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
@@ -39,15 +39,25 @@ _BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 def debezium_changes(feed: Debezium, frame: DataFrame) -> DataFrame:
     """The changes in Debezium's records: in a column ``value``, or as the columns of `Debezium.record`."""
     source = feed.source
-    told = _opened(feed, frame).where(_is_change(source))
-    before, after = (_row(feed, sign, side) for sign, side in ((GOES, "before"), (COMES, "after")))
+    form = form_in_avro(source) if feed.is_avro else _in_json(feed)
+    told = (opened_envelope(source, frame, form) if feed.is_avro else _opened(feed, frame)).where(_is_change(source))
+    before, after = (_row(feed, form, sign, side) for sign, side in ((GOES, "before"), (COMES, "after")))
     goes = F.when(_goes(source), before)
     comes = F.when(F.col("op") != "d", after)
     changes = F.filter(F.array(goes, comes), lambda change: change.isNotNull())
     # A record that nobody can read is a single row, which says so.
-    alone = F.array(_row(feed, COMES, "after"))
+    alone = F.array(_row(feed, form, COMES, "after"))
     found = F.when(_is_malformed(), alone).otherwise(changes)
     return told.select(F.explode(found).alias("c"), *along(told)).select("c.*", quote(PLACE), quote(VALUE))
+
+
+def _in_json(feed: Debezium) -> Form:
+    """The form of rows in JSON: whatever a value is, and times in the unit that the source says."""
+    unit = cast("Unit", feed.source.said.get(TIME_UNIT, "micros").lower())
+    return Form(
+        {f.name: type_in_record(f.type) for f in feed.source.fields},
+        dict.fromkeys((f.name for f in feed.source.fields), unit),
+    )
 
 
 def _opened(feed: Debezium, frame: DataFrame) -> DataFrame:
@@ -109,12 +119,12 @@ def _goes(source: Source) -> Column:
     return (op == "d") | ((op == "u") & moved)
 
 
-def _row(feed: Debezium, sign: str, side: str) -> Column:
+def _row(feed: Debezium, form: Form, sign: str, side: str) -> Column:
     """The row of a side with what it does, and why it cannot be read, if so."""
     given, fields = F.col(side), feed.source.fields
-    values = [_value(given.getField(f.name), f, feed).alias(f.name) for f in fields]
-    unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None else ""
-    types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != type_in_record(f.type)}
+    values = [_value(given.getField(f.name), f, feed, form).alias(f.name) for f in fields]
+    unsaid = f" (say `{DECIMALS} 'precise'` or `'string'`)" if feed.decimals is None and not feed.is_avro else ""
+    types = {f.name: f.type + unsaid * is_decimal(f.type) for f in fields if f.type != form.types[f.name]}
     texts = F.from_json(F.to_json(given), "map<string,string>")
     read = F.struct(*(value for value, f in zip(values, fields, strict=True) if f.name in types))
     wrong = F.nullif(misread(texts, read, types), F.lit("")) if types else F.lit(None).cast("string")
@@ -125,13 +135,14 @@ def _is_malformed() -> Column:
     return F.col(quote(REASON)).isNotNull()
 
 
-def _value(column: Column, field: Field, feed: Debezium) -> Column:
+def _value(column: Column, field: Field, feed: Debezium, form: Form) -> Column:
     """A value of a record in its declared type; NULL, too, if it is none of it."""
-    if is_decimal(field.type):
-        return _decimal(column, field.type, feed.decimals)
-    if not is_moment(field.type):
+    if form.types[field.name] == field.type:
         return column
-    unit = cast("Unit", feed.source.said.get(TIME_UNIT, "micros").lower())
+    if is_decimal(field.type):
+        in_any_form = form.types[field.name] == "VARIANT"
+        return _decimal(column, field.type, feed.decimals) if in_any_form else column.try_cast(field.type)
+    unit, column = form.units[field.name], column.cast("string")
     # Debezium gives times as numbers or as text, as it is set up.
     number, type_ = column.try_cast("bigint"), field.type.upper()
     if type_ == "DATE":

@@ -11,10 +11,10 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.feed import CHANGE, Feed
-from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, RAW, TOLD, VALUE_FORMAT, wrong_format
+from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, KEYS, RAW, TOLD, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.sources.avro import OPENED, WRONG, with_opened
+from watersmeet.spark.sources.avro import OF_KEY, OF_VALUE, with_opened, with_opened_key
 from watersmeet.spark.sources.malformed import (
     PLACE,
     REASON,
@@ -42,7 +42,7 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     Columns of the primary key that the value does not have come from the key: a JSON object, or for a single column
     the key itself.
     """
-    key_format = _key_format(source)
+    key_format = _key_format(source, KEYS)
     beside = _told_beside(source, frame)
     inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
     format_ = source.said[VALUE_FORMAT].lower()
@@ -50,15 +50,20 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     frame = with_opened(source, frame, inside) if format_ == AVRO and inside else frame
     value = _opened(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
+    in_key = _inside_key(source) if key_format == AVRO and has_key else ()
+    if key_format == AVRO and not in_key:
+        key_format = "bytes"
+    frame = with_opened_key(source, frame, source.field(KEY), in_key) if in_key else frame
+    of_key = [F.col(quote(name)) for name in (OF_KEY.opened, OF_KEY.wrong) if in_key]
     key = F.col("key") if has_key else F.lit(None).cast("binary")
     told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     is_empty = F.col("value").isNull().alias("is_empty")
-    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, *beside.values())
+    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, *beside.values(), *of_key)
     opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, format_))
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
     columns = [*(_column(source, f, key_format) for f in inside), *beside]
-    own = shown.cast(KEY_TYPES[key_format] if field is None else field.type).alias(KEY)
+    own = shown.cast(KEY_TYPES.get(key_format, "BINARY") if field is None else field.type).alias(KEY)
     if source.kind == "stream":
         return opened.select(*columns, own, *along(opened), partition_of(F.col(quote(PLACE))))
     # Without a primary key nothing tells which row a record without a value would delete.
@@ -66,6 +71,15 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     change = F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE)
     rows = known.select(*columns, own, change, *along(opened))
     return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
+
+
+def _inside_key(source: Source) -> tuple[Field, ...]:
+    """The columns that come out of a key with fields: the one that is all of it, or those of the primary key."""
+    whole = source.field(KEY)
+    if whole is not None:
+        return (whole,)
+    named = (source.field(name) for name in source.primary_key)
+    return tuple(field for field in named if field is not None)
 
 
 def partition_of(place: Column) -> Column:
@@ -87,8 +101,8 @@ def _opened(format_: str, inside: Sequence[Field]) -> Column:
     if format_ == AVRO and not inside:
         return F.struct(F.lit(None).cast("string").alias(UNREAD))
     if format_ == AVRO:
-        columns = (F.col(quote(OPENED)).getField(f.name).alias(f.name) for f in inside)
-        return F.struct(*columns, F.col(quote(WRONG)).alias(UNREAD))
+        columns = (F.col(quote(OF_VALUE.opened)).getField(f.name).alias(f.name) for f in inside)
+        return F.struct(*columns, F.col(quote(OF_VALUE.wrong)).alias(UNREAD))
     if format_ == RAW:
         return F.struct(value.cast(inside[0].type).alias(inside[0].name), F.lit(None).cast("string").alias(UNREAD))
     ddl = ", ".join(f"{quote(f.name)} {f.type}" for f in inside)
@@ -131,7 +145,7 @@ def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, form
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
         F.when(unread.isNotNull(), misread),
-        wrong_key(F.col("key"), key_format),
+        F.col(quote(OF_KEY.wrong)) if key_format == AVRO else wrong_key(F.col("key"), key_format),
     )
 
 
@@ -150,6 +164,13 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
     key = [name.lower() for name in source.primary_key]
     if source.kind != "table" or field.name.lower() not in key:
         return value.alias(field.name)
+    if key_format == AVRO:
+        whole = source.field(KEY)
+        held = F.col(quote(OF_KEY.opened)) if whole is None else F.col(quote(OF_KEY.opened)).getField(KEY)
+        is_inside = whole is None or whole.type.upper().startswith("STRUCT")
+        return F.coalesce(value, held.getField(field.name) if is_inside else held.try_cast(field.type)).alias(
+            field.name
+        )
     text = F.col("key").cast("string")
     ddl = f"{quote(field.name)} {field.type}, payload STRUCT<{quote(field.name)}: {field.type}>"
     opened = F.from_json(F.when(text.startswith("{"), text), ddl)
@@ -163,6 +184,8 @@ def _column(source: Source, field: Field, key_format: str) -> Column:
 
 def _key(source: Source, key_format: str) -> Column:
     """The key as ``_key`` shows it; a declared column of that name without a format casts the bytes itself."""
+    if key_format == AVRO and source.field(KEY) is not None:
+        return F.col(quote(OF_KEY.opened)).getField(KEY)
     is_told = KEY_FORMAT in source.said or source.field(KEY) is None
     return decoded_key(F.col("key"), key_format) if is_told else F.col("key")
 
@@ -211,9 +234,15 @@ def encoded(
 
 
 def key_of(names: Sequence[str], format_: str = "string") -> Column:
-    """Columns as the key of a record: a single one in that format, several as a JSON object, none as NULL."""
+    """Columns as the key of a record: a single one in that format, several as a JSON object, none as NULL.
+
+    For Avro they are a struct.
+    """
     if not names:
         return F.lit(None).cast("string")
+    if format_ == AVRO:
+        inside = F.struct(*(F.col(quote(name)) for name in names))
+        return F.when(F.col(quote(names[0])).isNotNull(), inside) if len(names) == 1 else inside
     if len(names) == 1 and format_ != JSON:
         return encoded_key(F.col(quote(names[0])), format_)
     return _object(names)
@@ -247,9 +276,9 @@ def _object(names: Sequence[str]) -> Column:
     return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false"})
 
 
-def _key_format(source: Source) -> str:
+def _key_format(source: Source, known: tuple[str, ...] = tuple(KEY_TYPES)) -> str:
     """How keys are written; refused here if they cannot be read, since only what reads them needs to."""
-    wrong = [*wrong_format(Feed(source), KEY_FORMAT, tuple(KEY_TYPES))]
+    wrong = [*wrong_format(Feed(source), KEY_FORMAT, known)]
     if wrong:
         raise WatersmeetError(wrong)
     return source.said.get(KEY_FORMAT, "string").lower()
