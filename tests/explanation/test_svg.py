@@ -112,8 +112,11 @@ def test_no_edge_passes_a_box(block: Block) -> None:
             assert places[edge.end].y > places[edge.start].y + places[edge.start].height
             continue
         # The way from one box to the next is the gap between two columns, and whatever is wider in the first of them.
-        columns = {place.x for place in places.values() if places[edge.start].x < place.x < right}
-        assert not columns
+        # Columns of another row are above or below it.
+        ends = [places[edge.start], places[edge.end]]
+        low, high = min(place.y for place in ends), max(place.y + place.height for place in ends)
+        beside = [place for place in places.values() if place.y < high and place.y + place.height > low]
+        assert not [place for place in beside if places[edge.start].x < place.x < right]
 
 
 def test_a_drawing_needs_nothing_else() -> None:
