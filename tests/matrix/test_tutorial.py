@@ -14,7 +14,7 @@ from watersmeet.spark.session import session
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.skipif(not spark_version().startswith(SEEN.split()[-1]), reason="it shows what the newest Spark gives"),
 ]
 

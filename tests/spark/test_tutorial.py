@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.tutorial import PAGES, follow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.usefixtures("spark")
