@@ -25,7 +25,6 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 import watersmeet as ws
 from bench.data import LAG_SECONDS, SIDES, Workload
 from bench.memory import processor_seconds
-from watersmeet.analyze.settings import TOGETHER
 from watersmeet.spark.session import session
 from watersmeet.spark.session.java import prepare_java
 
@@ -230,7 +229,7 @@ def _chain(run: Run, folder: Path) -> str:
     bounds = f"BETWEEN s0.ts - {interval} AND s0.ts + {interval}"
     joins = " ".join(f"JOIN s{n} ON s0.id = s{n}.id AND s{n}.ts {bounds}" for n in range(1, run.streams))
     amounts = ", ".join(f"s{n}.amount AS amount{n}" for n in range(run.streams))
-    return f"SET {TOGETHER} = {run.together}; {streams} SELECT STREAM s0.id, s0.ts, {amounts} FROM s0 {joins}"
+    return f"SET watersmeet.together = {run.together}; {streams} SELECT STREAM s0.id, s0.ts, {amounts} FROM s0 {joins}"
 
 
 def _script(run: Run, folder: Path) -> str:

@@ -34,6 +34,7 @@ DATE = "CREATE STREAM d (id INT, day DATE, WATERMARK FOR day AS day - INTERVAL 1
         ("SET watersmeet.shards = 0;", "WRONG_ARGUMENT"),
         ("SET watersmeet.state.max_rows = 1.5;", "WRONG_ARGUMENT"),
         ("SET watersmeet.state.max_rows = -1;", "WRONG_ARGUMENT"),
+        ("SET watersmeet.together = maybe;", "WRONG_ARGUMENT"),
         ("SET watersmeet.state.overflow = ignore;", "WRONG_ARGUMENT"),
         ("SET watersmeet.state.max_row = 5;", "UNKNOWN_SETTING"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from tests.joins.test_chains import KINDS, LEFT_ONLY, STREAMS, Rows, batches, fo
 from watersmeet.families import OPERATORS
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.local.query import LocalQuery
-from watersmeet.physical import QueryPlan, join_plans, plan_query
+from watersmeet.physical import JoinPlan, QueryPlan, join_plans, plan_query
 from watersmeet.physical.together import groups_of
 from watersmeet.queries import analyze, read_script
 
@@ -136,10 +137,19 @@ def test_reasons() -> None:
 
 
 def test_a_mark_that_follows_rows_is_asked_of_all_shards() -> None:
-    query = "SELECT a.v FROM a JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + 5 "
-    query += (
-        "JOIN c ON c.id = b.id AND c.t BETWEEN b.t AND b.t + 5 JOIN d ON d.id = b.id AND d.t BETWEEN {}.t AND {}.t + 5"
-    )
+    """The third join follows a.t, which the second holds back for rows of another key: another shard does not know."""
+    query = "SELECT a.v AS av, d.v AS dv FROM a JOIN b ON a.id = b.id AND b.t BETWEEN a.t AND a.t + 5 "
+    query += "JOIN c ON c.id = b.id AND c.t BETWEEN b.t AND b.t + 5 "
+    query += "FULL JOIN d ON d.id = b.id AND d.t BETWEEN {}.t AND {}.t + 5"
     joins = {time: join_plans(planned(query.format(time, time)).relation)[-1] for time in "abc"}
     assert {time: join.ports[0].inside for time, join in joins.items()} == {"a": False, "b": True, "c": True}
     assert "the watermark of a.t" in joins["a"].ports[0].apart
+    plan = planned(query.format("a", "a"))
+    assert isinstance(plan.relation, JoinPlan)
+    ports = (replace(plan.relation.ports[0], inside=True), plan.relation.ports[1])
+    wrong = replace(plan, relation=replace(plan.relation, ports=ports))
+    arrivals = arrived({"a": [(1, 0, 1), (9, 50, 2)], "b": [(1, 1, 3), (9, 50, 4)], "d": [(2, 20, 5)]})
+    given = [LocalQuery(plan, "reference"), ChainedQuery(plan, 3, 1 << 30), ChainedQuery(wrong, 3, 1 << 30)]
+    rows = [found(one.step(arrivals, {"d.t": 60}).rows) for one in given]
+    assert rows[0] == rows[1] == Counter()
+    assert rows[2] == {(None, 5): 1}

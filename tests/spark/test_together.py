@@ -2,92 +2,118 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from tests.spark.frames import add_file, streamed
+from tests.spark.frames import streamed
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
-from watersmeet.observe.progress import Progress, progress_of
-from watersmeet.spark.run.starts import reading_of
+from watersmeet.observe.progress import Progress
+from watersmeet.project import resolve_paths
+from watersmeet.queries import read_script
+from watersmeet.spark.run.owner import OWNER
+from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
 
-ROWS = {
-    "a": [[("x", 1, 10), ("y", 2, 10), (None, 3, 10)], [("x", 4, 11), ("y", 5, 21)], [("w", 6, 40)]],
-    "b": [[("x", 11, 11), ("x", 12, 12)], [("y", 13, 20), ("x", 14, 5)], [("v", 15, 40)]],
-    "c": [[("x", 21, 12)], [("y", 22, 22), ("z", 23, 22)], [("v", 24, 41)]],
-}
+STREAM = "(k STRING, v INT, t BIGINT, WATERMARK FOR t AS t - 2) USING json OPTIONS (path '{0}')"
+QUERY = f"""
+{" ".join(f"CREATE STREAM {name} {STREAM.format(name)};" for name in "abc")}
+CREATE SINK o USING json OPTIONS (path 'output');
+CREATE SINK late USING json OPTIONS (path 'late');
+INSERT INTO o
+SELECT STREAM a.v AS av, b.v AS bv, c.v AS cv FROM a
+LEFT JOIN b ON a.k = b.k AND b.t BETWEEN a.t - 3 AND a.t + 3
+FULL JOIN c ON a.k = c.k AND c.t BETWEEN a.t - 3 AND a.t + 3
+LATE INTO late;
+"""
+ROWS: tuple[dict[str, list[tuple[str | None, int, int]]], ...] = (
+    {"a": [("x", 1, 10), ("y", 2, 10), (None, 3, 10)], "b": [("x", 11, 11), ("x", 12, 12)], "c": [("x", 21, 12)]},
+    {
+        "a": [("x", 4, 11), ("y", 5, 21), ("x", 7, 1)],
+        "b": [("y", 13, 20), ("x", 14, 5)],
+        "c": [("y", 22, 22), ("z", 23, 22), ("x", 25, 2)],
+    },
+)
 
 
-def frame(spark: SparkSession, rows: list[tuple[str | None, int, int]]) -> DataFrame:
-    return spark.createDataFrame(rows, "k STRING, v INT, t BIGINT")
+def run(spark: SparkSession, project: Path, part: int, together: str) -> list[Progress]:
+    """Let the query take in one more file of each stream."""
+    for name, rows in ROWS[part].items():
+        (project / name).mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps({"k": k, "v": v, "t": t}) for k, v, t in rows)
+        (project / name / f"{part}.json").write_text("\n".join(lines))
+    script = resolve_paths(read_script(f"SET watersmeet.together = {together}; {QUERY}"), project)
+    found: list[Progress] = []
+    run_script(script, spark=spark, storage=project / "storage", trigger="available_now", on_progress=found.append)
+    return [progress for progress in found if progress.operators]
+
+
+def written(folder: Path) -> Counter[str]:
+    return Counter(line for file in folder.glob("*.json") for line in file.read_text().splitlines())
+
+
+def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
+    first = {how: run(spark, tmp_path / how, 0, how) for how in ("on", "off")}
+    # A checkpoint goes on as it was begun, whatever is said later.
+    second = {how: run(spark, tmp_path / how, 1, "off" if how == "on" else "on") for how in ("on", "off")}
+    for folder in ("output", "late"):
+        assert written(tmp_path / "on" / folder) == written(tmp_path / "off" / folder)
+        assert sum(written(tmp_path / "on" / folder).values()) > 2, folder
+    same = ("kind", "events", "events_processed", "late", "matched", "padded", "state_rows", "shards")
+    for mine, theirs in zip([*first["on"], *second["on"]], [*first["off"], *second["off"]], strict=True):
+        assert mine.operators.keys() == theirs.operators.keys() == {"a and b", "a+b and c"}
+        assert (mine.marks, mine.own, mine.late, mine.sources) == (
+            theirs.marks,
+            theirs.own,
+            theirs.late,
+            theirs.sources,
+        )
+        for name, numbers in mine.operators.items():
+            assert [getattr(numbers, n) for n in same] == [getattr(theirs.operators[name], n) for n in same], name
+    checkpoints = {how: tmp_path / how / "storage" / "checkpoints" / "o" for how in first}
+    owners = {how: json.loads((folder / OWNER).read_text()) for how, folder in checkpoints.items()}
+    assert [owner["queries"][0]["identity"].get("together") for owner in owners.values()] == [[[0, 1]], None]
+    states = {how: ws.state(folder, spark) for how, folder in checkpoints.items()}
+    assert [operator.spark_number for operator in states["on"].checkpoint.operators] == [0, 0]
+    kept = {how: [(one.name, one.operator.name) for one in state.kept] for how, state in states.items()}
+    assert kept["on"] == kept["off"]
+    rows = [Counter(map(str, state.rows("a+b").collect())) for state in states.values()]
+    assert rows[0] == rows[1] and rows[0]
+    assert states["on"].problems.count() == 0
 
 
 def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
     """Three streams by two calls, the second of which gets the result of the first."""
     spark.conf.set("watersmeet.together", together)
-    a, b, c = (streamed(folder / name, [frame(spark, ROWS[name][0])]) for name in "abc")
+    given = {name: spark.createDataFrame(ROWS[0][name], "k STRING, v INT, t BIGINT") for name in "abc"}
+    a, b, c = (streamed(folder / name, [frame]) for name, frame in given.items())
     times: dict[str, Any] = {"left_time": "t", "right_time": "t", "left_lag": 2, "right_lag": 2}
     both = ws.join(a, b, on="left.k = right.k", within=3, how="left", **times)
     on = "left.left_k = right.k"
-    return ws.join(both, c, on=on, within=3, how="full", left_time="left_t", right_time="t", right_lag=2)
+    return ws.join(both, c, on=on, within=3, left_time="left_t", right_time="t", right_lag=2)
 
 
-def run(result: DataFrame, folder: Path) -> list[tuple[Counter[str], Progress]]:
-    """What is there, batch by batch: rows, and progress."""
-    found: list[Counter[str]] = []
-
-    def keep(rows: DataFrame, number: int) -> None:
-        found.append(Counter(repr(tuple(row)) for row in rows.collect()))
-
-    writer = result.writeStream.foreachBatch(keep).option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    reported = [p for p in query.recentProgress if p["observedMetrics"]]
-    told = [progress_of("chain", p, reading_of(p["observedMetrics"])) for p in reported]
-    return list(zip(found, told, strict=True))
-
-
-def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSession, tmp_path: Path) -> None:
+def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path) -> None:
     session = spark.newSession()
-    given: dict[str, list[tuple[Counter[str], Progress]]] = {}
-    for together in ("off", "on"):
-        folder = tmp_path / together
-        found = run(chained(session, folder, together), folder)
-        for more in (1, 2):
-            for name in "abc":
-                add_file(folder / name, frame(session, ROWS[name][more]))
-        given[together] = found + run(chained(session, folder, together), folder)
-    apart, one = given["off"], given["on"]
-    assert [rows for rows, _ in one] == [rows for rows, _ in apart]
-    assert sum(len(rows) for rows, _ in one) > 4
-    for (_, mine), (_, theirs) in zip(one, apart, strict=True):
-        assert mine.operators.keys() == theirs.operators.keys()
-        assert len(mine.operators) == 2
-        assert (mine.marks, mine.own, mine.late, mine.rows_in) == (
-            theirs.marks,
-            theirs.own,
-            theirs.late,
-            theirs.rows_in,
-        )
-        for name, numbers in mine.operators.items():
-            same = ("kind", "events", "events_processed", "late", "matched", "padded", "state_rows", "shards")
-            assert [getattr(numbers, n) for n in same] == [getattr(theirs.operators[name], n) for n in same], name
-    states = {together: ws.state(tmp_path / together / "checkpoint", session) for together in given}
-    assert [o.spark_number for o in states["on"].checkpoint.operators] == [0, 0]
-    assert [(k.name, k.operator.name) for k in states["on"].kept] == [
-        (k.name, k.operator.name) for k in states["off"].kept
-    ]
-    last = states["off"].kept[-1]
-    rows = [Counter(map(str, state.rows(last.name, last.operator.number).collect())) for state in states.values()]
-    assert rows[0] == rows[1] and rows[0]
-    assert states["on"].problems.count() == 0
-    with pytest.raises(WatersmeetError, match="joins ran in one operator") as refused:
-        run(chained(session, tmp_path / "on", "off"), tmp_path / "on")
+
+    def start(result: DataFrame) -> None:
+        writer = result.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / "output")).awaitTermination()
+
+    result = chained(session, tmp_path, "on")
+    assert ", in one operator: it has the same key" in str(ws.explain(result))
+    start(result)
+    assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 1
+    found = session.read.json(str(tmp_path / "output")).select("left_v", "right_v", "v")
+    assert sorted(map(tuple, found.collect())) == [(1, 11, 21), (1, 12, 21)]
+    with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
+        start(chained(session, tmp_path, "off"))
     assert refused.value.refusals[0].hint == 'before the call, write `spark.conf.set("watersmeet.together", "on")`.'
-    assert ", in one operator: it has the same key" in str(ws.explain(chained(session, tmp_path / "on", "on")))
+    with pytest.raises(WatersmeetError, match="it is on or off"):
+        chained(session, tmp_path, "perhaps")

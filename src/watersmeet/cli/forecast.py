@@ -19,7 +19,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.forecast.query import Given, forecast_query
 from watersmeet.forecast.rates import given_rates, sampled_rates
 from watersmeet.forecast.report import as_data, render
-from watersmeet.physical import plan_query
+from watersmeet.physical import plan_query, together_of
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,11 @@ def forecast_project(path: Path, load: Load, format: Format) -> None:
     """Print what every query will keep and take."""
     opened = open_script(path)
     given = _given(opened, load)
+    together = together_of(opened.script)
+    plans = [plan_query(query, OPERATORS, together=together) for query in opened.queries]
     found = [
-        (query.into or f"query{number}", forecast_query(plan_query(query, OPERATORS), OPERATORS, given))
-        for number, query in enumerate(opened.queries, 1)
+        (query.into or f"query{number}", forecast_query(plan, OPERATORS, given))
+        for number, (query, plan) in enumerate(zip(opened.queries, plans, strict=True), 1)
     ]
     if format is Format.json:
         typer.echo(json.dumps([{"query": name, **as_data(one)} for name, one in found], indent=2))

@@ -12,7 +12,16 @@ from watersmeet.explanation.topology import Topology
 from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import port_names
 from watersmeet.page.drawing import Drawing, drawing_of
-from watersmeet.physical import JoinPlan, QueryPlan, ScanPlan, join_plans, limits_of, plan_query, scan_plans
+from watersmeet.physical import (
+    JoinPlan,
+    QueryPlan,
+    ScanPlan,
+    join_plans,
+    limits_of,
+    plan_query,
+    scan_plans,
+    together_of,
+)
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.references import masked
@@ -75,7 +84,8 @@ def describe(script: Script, queries: Sequence[AnalyzedQuery], storage: Path) ->
     limits = limits_of(script)
     found: list[Described] = []
     for number, (asked, query) in enumerate(zip(script.queries, queries, strict=True), 1):
-        plan = plan_query(query, OPERATORS, late="kept" if query.late_into else "counted")
+        late = "kept" if query.late_into else "counted"
+        plan = plan_query(query, OPERATORS, late=late, together=together_of(script))
         graph = query_topology(query, known(plan, OPERATORS).with_sinks(script.sinks))
         joins = dict(zip(_operators(graph), join_plans(plan.relation), strict=False))
         kept = [("late", query.late_into is not None), ("malformed", any("MALFORMED" in a.of for a in query.apart))]
