@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import wraps
 from inspect import signature
 from threading import RLock
 from typing import Any
+
+from pyspark.errors import PySparkException
 
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
 _LOCATION, _NAME = "checkpointlocation", "#name"
@@ -80,15 +82,13 @@ def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings
 
 @contextmanager
 def _set(session: Any, settings: Mapping[str, str]) -> Generator[None]:
-    """Let a session have settings meanwhile, for a query that is started to copy."""
-    with _starting:
+    """Let a session have settings meanwhile, for a query that is started to copy; it may refuse them."""
+    with _starting if settings else nullcontext(), ExitStack() as undo:
         for name, value in settings.items():
-            session.conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name in settings:
-                session.conf.unset(name)
+            with suppress(PySparkException):
+                session.conf.set(name, value)
+                undo.callback(session.conf.unset, name)
+        yield
 
 
 def _note(writer: Any, method: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> None:
