@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, edited, told
 
-from watersmeet.families import changing
+from watersmeet.families import changing, tables
 from watersmeet.physical.change import Edit, edit_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "changing.md").read_text("utf-8")
 TABLE = dict(
-    re.findall(r"^\| (.+) \| (free|continued|refused) \|$", PAGE.split("## Every kind of edit")[1], re.MULTILINE)
+    re.findall(
+        r"^\| (.+) \| (free|continued|rebuilt|refused) \|$", PAGE.split("## Every kind of edit")[1], re.MULTILINE
+    )
 )
 
 CONDITION = edited(JOIN, {r"AND d\.ts": "AND o.customer < d.customer AND d.ts"})
@@ -98,12 +100,12 @@ EDITS: dict[str, Edits] = {
 
 
 def edit(before: str, edits: dict[str, str], marks: list[dict[str, int]] | None = None) -> Edit:
-    return edit_of(told(before), told(edited(before, edits)), changing(), marks)
+    return edit_of(told(before), told(edited(before, edits)), changing(), marks, tables())
 
 
 def test_the_table_has_every_edit_that_is_tried() -> None:
     assert set(TABLE) == set(EDITS)
-    assert edit_of(told(JOIN), told(JOIN, 2), changing()).kind == TABLE["the number of shards"]
+    assert edit_of(told(JOIN), told(JOIN, 2), changing(), None, tables()).kind == TABLE["the number of shards"]
 
 
 @pytest.mark.parametrize("name", EDITS)
@@ -139,9 +141,15 @@ def test_what_follows_is_told_with_its_times() -> None:
     assert none.consequence.startswith("no row of it has expired yet")
 
 
+def test_another_query_of_the_same_sources_is_no_table_and_reads_no_other_source() -> None:
+    assert edit(JOIN, {r"orders o JOIN": "orders o LEFT JOIN"}).kind == "rebuilt"
+    less = edit_of(told(CHAIN), told(JOIN), changing(), None, tables())
+    assert (less.kind, less.difference) == ("rebuilt", "it had 3 sources, now it has 2")
+
+
 def test_of_two_edits_the_one_that_cannot_be_accepted_is_told() -> None:
     found = edit(JOIN, {"INTERVAL 1 HOUR": "INTERVAL 2 HOURS", r"orders o JOIN": "orders o LEFT JOIN"})
-    assert (found.kind, found.difference) == ("refused", "the join of `o` and `d` was `inner`, now it is `left`")
+    assert (found.kind, found.difference) == ("rebuilt", "the join of `o` and `d` was `inner`, now it is `left`")
 
 
 def test_clicks_of_kafka_may_have_another_bound() -> None:

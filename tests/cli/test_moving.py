@@ -46,7 +46,12 @@ def elsewhere(tmp_path: Path) -> Path:
 def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path, elsewhere: Path) -> None:
     # What an import left that was killed is in nobody's way.
     (elsewhere / "storage" / "checkpoints" / f".import-{QUERY}").mkdir(parents=True)
-    assert watersmeet("state", "import", archive, elsewhere).exit_code == 0
+    (elsewhere / "data" / "orders").mkdir(parents=True)
+    said = watersmeet("state", "import", archive, elsewhere)
+    assert said.exit_code == 0
+    # What the query reads is not part of it.
+    assert said.stderr == f"note: {elsewhere}/data/deliveries, which deliveries reads, is not there.\n"
+    assert said.stdout == f"{elsewhere}/storage: {QUERY} goes on once that is there.\n"
     moved = elsewhere / "storage" / "checkpoints" / QUERY
     assert [path.name for path in moved.parent.iterdir()] == [QUERY]
     owner = Owner.from_text((moved / "watersmeet.json").read_text(), "", "")

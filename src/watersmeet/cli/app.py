@@ -396,6 +396,9 @@ def run(
     accept: Annotated[
         bool, typer.Option("--accept", help="Go on with the state though the query has changed, as told.")
     ] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Make the state of a changed query anew from what its sources have.")
+    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
     ] = False,
@@ -416,6 +419,7 @@ def run(
       watersmeet run shop --page
       watersmeet run shop --metrics-port 9464
       watersmeet run shop --accept
+      watersmeet run shop --rebuild
       watersmeet run shop --restart on-failure --restart-limit 10
       watersmeet run query.sql --packages org.postgresql:postgresql:42.7.4
 
@@ -432,13 +436,16 @@ def run(
     with reported(context, format):
         if once and end:
             raise typer.BadParameter("--once and --end exclude each other")
+        if accept and rebuild:
+            raise typer.BadParameter("--accept and --rebuild exclude each other")
         from watersmeet.cli.page import Page
         from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
         from watersmeet.observe.logs import Logging
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
-        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, accept)
+        changed = "rebuild" if rebuild else "accept" if accept else "refuse"
+        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed)
         trigger = "end" if end else "available_now" if once else "continuous"
         logging = Logging(log_level.value, log_format.value)
         run_project(path, trigger, cluster, format, endpoint, then, Page(page, page_host, not no_rows), logging)

@@ -48,7 +48,7 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
             "columns": {source.name: {"read_from": source.read_from, "columns": _columns(source)} for source in read},
         }
         if edits:
-            said["edits"] = [_edit_as_json(name, follows) for name, follows in edits.items()]
+            said["edits"] = [_edit_as_json(name, kind, follows) for name, (kind, follows) in edits.items()]
         typer.echo(json.dumps(said))
         return
     for source in read:
@@ -60,25 +60,28 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     typer.echo(f"{opened.project.script_name}: {count} {'query' if count == 1 else 'queries'} can run.")
     for name, found in bounds:
         typer.echo(f"{name}: state {bounds_in_words(found)}.")
-    for name, follows in edits.items():
-        for line in _edit(follows):
+    for name, (kind, follows) in edits.items():
+        for line in _edit(kind, follows):
             typer.echo(f"{name}: {line}")
 
 
-def _edit(follows: tuple[Follows, ...] | None) -> Iterator[str]:
+_EDITS = {
+    "new": "it has no state there: it would start anew.",
+    "free": "it would go on with its state as it is.",
+    "continued": "it would go on with its state if that is accepted: `watersmeet run --accept`.",
+    "rebuilt": "it would go on with a state that is made anew: `watersmeet run --rebuild`.",
+}
+"""What is said of a query, by the class of its edits."""
+
+
+def _edit(kind: str, follows: tuple[Follows, ...]) -> Iterator[str]:
     """What is said of the edits of a query."""
-    if follows is None:
-        yield "it has no state there: it would start anew."
-    elif not follows:
-        yield "it would go on with its state as it is."
-    else:
-        yield from (f"{one.change}: {one.consequence}." for one in follows)
-        yield "it would go on with its state if that is accepted: `watersmeet run --accept`."
+    yield from (f"{one.change}: {one.consequence}." for one in follows)
+    yield _EDITS[kind]
 
 
-def _edit_as_json(name: str, follows: tuple[Follows, ...] | None) -> dict[str, object]:
-    kind = "new" if follows is None else "continued" if follows else "free"
-    told = [{"change": one.change, "consequence": one.consequence} for one in follows or ()]
+def _edit_as_json(name: str, kind: str, follows: tuple[Follows, ...]) -> dict[str, object]:
+    told = [{"change": one.change, "consequence": one.consequence} for one in follows]
     return {"query": name, "class": kind, "follows": told}
 
 

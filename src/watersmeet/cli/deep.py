@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.errors import Refusal, WatersmeetError, refuse
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from watersmeet.cli.run import Cluster
-    from watersmeet.physical.change import Follows
+    from watersmeet.physical.change import Class, Follows
     from watersmeet.plan.nodes import Script
 
 
-Edits = dict[str, tuple["Follows", ...] | None]
-"""By query, what follows from its edits if it goes on with the state it has; None: it has none yet."""
+Edits = dict[str, tuple["Class | Literal['new']", "tuple[Follows, ...]"]]
+"""By query, the class of its edits since it wrote its state, and what follows from them; ``new``: it has none yet."""
 
 
 def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) -> Edits:
@@ -44,16 +44,24 @@ def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) ->
 
 
 def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
+    from watersmeet.physical.change import Follows
     from watersmeet.spark.run.owner import OWNER
     from watersmeet.spark.run.prepare import prepare
 
     if not (storage / "checkpoints").is_dir():
         raise refuse("NO_CHECKPOINT", path=storage, reason="there are no checkpoints in it")
     try:
-        prepared = prepare(opened.script, spark, storage, accepting="accept")
+        prepared = prepare(opened.script, spark, storage, accepting="tell")
     except WatersmeetError as error:
         raise opened.project.relocate(error) from error
-    return {one.name: one.follows if (one.checkpoint / OWNER).exists() else None for one in prepared}
+    edits: Edits = {}
+    for one in prepared:
+        if one.rebuilding is not None:
+            edits[one.name] = "rebuilt", (Follows(one.rebuilding.difference, "; ".join(one.rebuilding.told)),)
+        else:
+            kind = "continued" if one.follows else "free"
+            edits[one.name] = kind if (one.checkpoint / OWNER).exists() else "new", one.follows
+    return edits
 
 
 def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:

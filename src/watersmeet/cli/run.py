@@ -102,12 +102,12 @@ class Cluster:
 class OnFailure:
     """What is done when something fails: how often it is started again, and whether one query stops all others.
 
-    ``accepts``: that a query has changed since its checkpoint was written is no failure, if it can go on.
+    ``changed``: what becomes of queries that have changed since their checkpoints were written.
     """
 
     restarts: int = 0
     stops_all: bool = False
-    accepts: bool = False
+    changed: Literal["refuse", "accept", "rebuild"] = "refuse"
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,9 @@ def run_project(
     again = f"watersmeet run {path}"
     board, metrics = Board(format), endpoint.metrics(trigger)
     try:
-        used = using(storage, "shared") if cluster.remote is None else nullcontext()
+        # Whoever makes a state anew puts it in the place of another.
+        use = "alone" if then.changed == "rebuild" else "shared"
+        used = using(storage, use) if cluster.remote is None else nullcontext()
         with (
             interruptible(),
             endpoint.serving(metrics),
@@ -232,7 +234,7 @@ def run_opened(
                 spark=spark,
                 storage=storage,
                 trigger=trigger,
-                accepting="accept" if then.accepts else "refuse",
+                accepting=then.changed,
                 then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
                 told="some" if page.has_rows else "none",
                 on_progress=show,

@@ -19,6 +19,7 @@ from watersmeet.errors import did_you_mean, refuse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from watersmeet.catalog import Source
     from watersmeet.spark.state.look import State
 
 app = typer.Typer(
@@ -172,7 +173,7 @@ def export_(
         from watersmeet.spark.run.in_use import using
         from watersmeet.spark.state.moving import export_checkpoint
 
-        found = _named(checkpoints_at(path), query)
+        found = named(checkpoints_at(path), query)
         if len(found) > 1:
             names = ", ".join(one.name for one in found)
             raise typer.BadParameter(f"there are several queries, so say which with --query: {names}")
@@ -193,6 +194,7 @@ def import_(
     """Put an exported state into a project that has none of that query: the next run goes on. Needs no Spark.
 
     Every file is compared with what was exported. Paths inside of the project's folder become those of the new one.
+    Sources of the query that are not there are named: folders, files that its next batch reads, and topics.
 
     \b
     Example:
@@ -201,20 +203,24 @@ def import_(
     """
     with reported(context):
         from watersmeet.spark.run.in_use import using
-        from watersmeet.spark.state.moving import import_checkpoint
+        from watersmeet.spark.state.moving import import_checkpoint, missing_sources
 
         if not archive.is_file():
             raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
         storage = storage_at(path)
         with using(storage, "alone"):
             manifest = import_checkpoint(archive, storage, _root(path))
-        typer.echo(f"{storage}: {manifest.query} goes on with the next run.")
+        missing = missing_sources(storage / "checkpoints" / manifest.query, _declared(path))
+        for one in missing:
+            typer.echo(f"note: {one}", err=True)
+        then = f"once {'that is' if len(missing) == 1 else 'these are'} there" if missing else "with the next run"
+        typer.echo(f"{storage}: {manifest.query} goes on {then}.")
 
 
 @contextmanager
 def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
-    found = _named(checkpoints_at(path), query)
+    found = named(checkpoints_at(path), query)
     from watersmeet.spark.private.jvm import quiet
     from watersmeet.spark.session import session
     from watersmeet.spark.state.look import state
@@ -246,6 +252,15 @@ def storage_at(path: Path) -> Path:
     return storage_folder(open_project(path))
 
 
+def _declared(path: Path) -> tuple[Source, ...]:
+    """The sources of a project; none where there is only its storage."""
+    if (path / "checkpoints").is_dir() and not (path / "watersmeet.yml").is_file():
+        return ()
+    from watersmeet.cli.script import open_script
+
+    return open_script(path, "absolute").script.sources
+
+
 def _root(path: Path) -> Path:
     """The folder with which the paths of a project begin; without a project, that of its storage."""
     if (path / "checkpoints").is_dir():
@@ -257,7 +272,8 @@ def _root(path: Path) -> Path:
     return open_project(path).root
 
 
-def _named(found: list[Path], query: str | None) -> list[Path]:
+def named(found: list[Path], query: str | None) -> list[Path]:
+    """Those of the checkpoints that are of a query."""
     if query is None:
         return found
     named = [one for one in found if one.name.lower() == query.lower()]

@@ -49,7 +49,7 @@ class Family(_Keeps):
     """The parts of a family: ``READ`` of its module ``read``, ``ANALYZE`` of ``analyze``, and so on.
 
     ``has_words``: it adds to the language; one that does not is read as a plain JOIN. ``may_change``: its states can
-    go on with some changes of it (``CHANGE`` of ``change``).
+    go on with some changes of it (``CHANGE`` of ``change``). ``gives_tables``: its results take rows back.
 
     >>> Family("sync").analyze.family
     'sync'
@@ -57,6 +57,7 @@ class Family(_Keeps):
 
     has_words: bool = False
     may_change: bool = False
+    gives_tables: bool = False
 
     @property
     def read(self) -> Grammar:
@@ -111,7 +112,7 @@ FAMILIES: Mapping[str, Family] = {
         Family("sync", has_words=True),
         Family("asof", has_words=True, may_change=True),
         Family("lookup"),
-        Family("changelog"),
+        Family("changelog", gives_tables=True),
     )
 }
 """All families by name: the folder of each, here and in ``joins/``."""
@@ -124,6 +125,12 @@ def changing() -> Mapping[str, Changing]:
     """By the names of operators in identities: what of them may change while a state goes on."""
     changeable = [family for family in FAMILIES.values() if family.may_change]
     return {name: _part(family.name, "change") for family in changeable for name in family.kept.names}
+
+
+def tables() -> frozenset[str]:
+    """The operators, by their names in identities, whose results are tables."""
+    found = [one for one in OPERATORS.values() if isinstance(one, Stage) or one.gives_tables]
+    return frozenset(name for one in found for name in one.kept.names)
 
 
 def keeping_of(name: str) -> Keeping:

@@ -1,4 +1,4 @@
-"""What follows from an edit of a query for its state: nothing, something that is told, or that it is another query.
+"""What follows from an edit of a query for its state: nothing, something to accept, a new state, or a refusal.
 
 What of an operator may change is for its family to say (`Changing`); what may change of any is here: lags, since marks
 never go back.
@@ -6,15 +6,17 @@ never go back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from watersmeet.physical.difference import Change, Told, changes_of, first_told
+from watersmeet.physical.identity import canonical_json
 
-Class = Literal["free", "continued", "refused"]
+Class = Literal["free", "continued", "rebuilt", "refused"]
 """``free``: the state means the same. ``continued``: it goes on, and something follows, which must be accepted.
-``refused``: it would be read wrongly."""
+``rebuilt``: it would be read wrongly, and can be made anew from what the sources still have. ``refused``: it cannot."""
 
 IDLE = "a side that is silent for so long holds nothing back from then on: rows of it that come later may be late"
 
@@ -32,7 +34,7 @@ class Follows:
 
 @dataclass(frozen=True)
 class Edit:
-    """An edit of a query, by its class; ``follows`` of one that is continued, ``difference`` of one that is refused."""
+    """An edit of a query, by its class; ``follows`` of one that is continued, ``difference`` of one that cannot be."""
 
     kind: Class
     follows: tuple[Follows, ...] = ()
@@ -59,8 +61,17 @@ Changing = Callable[[Stage, Sequence[Change]], Sequence[Follows] | None]
 """What follows from changes of an operator, whose paths begin inside it; None: its state cannot become the new one."""
 
 
-def edit_of(was: Told, now: Told, families: Mapping[str, Changing], marks: Sequence[Marks] | None = None) -> Edit:
-    """The class of an edit; ``families`` by their names in identities, ``marks`` by stage, if somebody has looked."""
+def edit_of(
+    was: Told,
+    now: Told,
+    families: Mapping[str, Changing],
+    marks: Sequence[Marks] | None = None,
+    tables: Collection[str] = (),
+) -> Edit:
+    """The class of an edit; ``families`` by their names in identities, ``marks`` by stage, if somebody has looked.
+
+    ``tables``: the operators whose results are tables.
+    """
     changes = changes_of(was, now)
     follows: list[Follows] = []
     refused: list[Change] = []
@@ -91,8 +102,26 @@ def edit_of(was: Told, now: Told, families: Mapping[str, Changing], marks: Seque
     if dropped and not inside:
         refused += dropped
     if refused:
-        return Edit("refused", difference=first_told(refused, was, now))
+        kind: Class = "rebuilt" if _can_be_rebuilt(was, now, tables) else "refused"
+        return Edit(kind, difference=first_told(refused, was, now))
     return Edit("continued", tuple(dict.fromkeys(follows))) if changes else Edit("free")
+
+
+def _can_be_rebuilt(was: Told, now: Told, tables: Collection[str]) -> bool:
+    """Whether the rows that the query has read are those that the new one would have read.
+
+    Sources are as they were, and some may have come or gone, not both. A result that is a table is none of these: what
+    the new query would take back, the old one never wrote.
+    """
+    before, after = (
+        Counter(canonical_json(part) for source in told.identity["sources"] for part in source["reads"])
+        for told in (was, now)
+    )
+    is_same = before <= after or after <= before
+    stages = now.identity["stages"]
+    is_table = bool(stages) and stages[-1]["operator"]["family"] in tables
+    is_rescaled = {**was.identity, "shards": 0} == {**now.identity, "shards": 0}
+    return is_same and not is_table and not is_rescaled
 
 
 def _is_clock_of_the_last(was: Sequence[bool], now: Sequence[bool]) -> bool:

@@ -22,7 +22,8 @@ class Log:
     """What a checkpoint says of its batches.
 
     - ``batches``: those that succeeded and are still known; ``clocks``: when each began, in microseconds
-    - ``files``: by path, the batch that read a file
+    - ``files``: by path, the batch that read a file; ``older``: those of them that were read before the first known
+      batch, under which they are
     - ``offsets``: by ``topic-partition``, of each batch the first offset that it did not read; ``begin``: where the
       first batch began
     """
@@ -32,6 +33,7 @@ class Log:
     files: Mapping[str, int] = field(default_factory=dict[str, int])
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
     begin: Mapping[str, int] = field(default_factory=dict[str, int])
+    older: frozenset[str] = frozenset()
 
     @property
     def is_whole(self) -> bool:
@@ -89,8 +91,10 @@ def read_log(checkpoint: Path) -> Log:
             for partition, offset in _partitions(cast("dict[str, Any]", told)):
                 offsets.setdefault(partition, {})[batch] = offset
             begin |= {name: first for name, first in _first(checkpoint, number) if name not in begin}
-    files = {file: batch for number, of_batch in steps.items() for file, batch in _files(checkpoint, number, of_batch)}
-    return Log(tuple(known), clocks, files, offsets, begin)
+    found = [one for number, of_batch in steps.items() for one in _files(checkpoint, number, of_batch)]
+    files = {file: batch for file, batch, _ in found}
+    older = frozenset(file for file, _, is_older in found if is_older and known[0] > 0)
+    return Log(tuple(known), clocks, files, offsets, begin, older)
 
 
 def _lines(path: Path) -> list[str]:
@@ -116,8 +120,12 @@ def _first(checkpoint: Path, number: int) -> Iterator[tuple[str, int]]:
         yield from _partitions(json.loads(text[text.index("{") :]))
 
 
-def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int]]:
-    """The files that a source read, each with its batch; those of steps before all known batches with the first."""
+def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[tuple[str, int, bool]]:
+    """The files that a source read, each with its batch; those of steps before all known batches with the first.
+
+    The last says which these are: a batch has one step at most.
+    """
+    first = steps[min(steps)]
     for path in sorted((checkpoint / "sources" / str(number)).glob("*")):
         if not path.name.removesuffix(".compact").isdecimal():
             continue
@@ -125,4 +133,4 @@ def _files(checkpoint: Path, number: int, steps: Mapping[int, int]) -> Iterator[
             entry = json.loads(line)
             batch = next((batch for batch in sorted(steps) if steps[batch] >= int(entry["batchId"])), None)
             if batch is not None:
-                yield plain_path(entry["path"]), batch
+                yield plain_path(entry["path"]), batch, int(entry["batchId"]) < first

@@ -95,7 +95,7 @@ def read_past(spark: SparkSession, script: Script, plan: QueryPlan, log: Log, st
 
 def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage: Path) -> pa.Table:
     """All rows of a source, each with its batch and where it was read."""
-    frame = _frame(spark, script, source, storage)
+    frame = frame_of_past(spark, script, whole_topics(source), storage)
     if source_format(source).has_partitions and PLACE not in frame.columns:
         raise _not_told(source, "which record is which, since its values are read as they are")
     names = (*(f.name for f in source.fields), CHANGE, PARTITION, REASON, VALUE)
@@ -106,23 +106,24 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage
     shown = frame.select(*told, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
     try:
         return _placed(
-            source, shown.toArrow(), log, is_static=is_static(source) and not _kept(source, storage).is_dir()
+            source, shown.toArrow(), log, is_static=is_static(source) and not kept_copy(source, storage).is_dir()
         )
     except PySparkException as error:
         raise _not_told(source, str(error).strip().partition("\n")[0]) from error
 
 
-def _frame(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
-    if is_static(source) and _kept(source, storage).is_dir():
-        return spark.read.parquet(str(_kept(source, storage)))
+def frame_of_past(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
+    """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
+    if is_static(source) and kept_copy(source, storage).is_dir():
+        return spark.read.parquet(str(kept_copy(source, storage)))
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.said and not format_.has_partitions:
         raise _not_told(source, f"what it had: {source.format} cannot be read again")
-    frame = read_source(cast("SparkSession", _InBatches(spark)), script, _whole(source))
+    frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
     return counted(source, frame, "drop")
 
 
-def _kept(source: Source, storage: Path) -> Path:
+def kept_copy(source: Source, storage: Path) -> Path:
     """Where `run` keeps the copy of a table that never changes."""
     return storage / "static" / source.name
 
@@ -131,8 +132,8 @@ def _not_told(source: Source, reason: str) -> WatersmeetError:
     return refuse("NOT_TOLD", query=f"the queries that read {source.name}", reason=reason)
 
 
-def _whole(source: Source) -> Source:
-    """The source as it is read at once: topics from where the query began to where it is."""
+def whole_topics(source: Source) -> Source:
+    """The source as it is read at once: topics from their first record that is there to the last."""
     if not source_format(source).has_partitions:
         return source
     options = {

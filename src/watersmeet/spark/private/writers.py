@@ -70,7 +70,7 @@ def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings
         if not tokens:
             return method(self, *args, **named)
         checkpoint = _checkpoint(self, session)
-        after = before(session, checkpoint, tokens, _sources(self), getattr(self, _NOTED)) if checkpoint else None
+        after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
         with _set(session, settings(session, tokens)):
             query = method(self, *args, **named)
         if after is not None:
@@ -115,7 +115,7 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
     return session, tuple(dict.fromkeys(found.decode() for found in _TOKEN.findall(plan)))
 
 
-def _sources(writer: Any) -> Sources:
+def sources_of(writer: Any) -> Sources:
     """The sources of what is written; none where they cannot be seen. Spark gives equal ones a folder together."""
     if not hasattr(writer, "_df"):
         return []
@@ -129,10 +129,10 @@ def _sources(writer: Any) -> Sources:
 
 
 def _options(jvm: Any, leaf: Any) -> dict[str, str]:
-    """The options of a file source; other sources show them otherwise, or not at all, but for their format."""
+    """The options of a source of files, or of one of the second kind with its format; others do not show them."""
     kind = leaf.getClass().getSimpleName()
     if kind == "StreamingRelationV2":
-        return {FORMAT: str(leaf.sourceName())}
+        return {**dict(leaf.extraOptions().asCaseSensitiveMap()), FORMAT: str(leaf.sourceName())}
     if kind != "StreamingRelation":
         return {}
     return dict(jvm.scala.jdk.javaapi.CollectionConverters.asJava(leaf.dataSource().options()))

@@ -8,27 +8,36 @@ from typing import Literal
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import refuse
-from watersmeet.families import changing
+from watersmeet.families import changing, tables
 from watersmeet.joins.core.identity import Identity
-from watersmeet.physical.change import Follows, Marks
+from watersmeet.physical.change import Follows, Marks, edit_of
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.state.checkpoint import Checkpoint, last_committed
 from watersmeet.spark.state.look import State
 
-Accepting = Literal["refuse", "accept"]
-"""What becomes of a query that can go on with its state, if something follows from that."""
+Accepting = Literal["refuse", "accept", "rebuild", "tell"]
+"""What becomes of a query that has changed. ``accept``: it goes on with its state, whatever follows from that.
+``rebuild``: its state is made anew. ``tell``: whichever of these can be done, for somebody who asks which it is."""
 
 
 def continued(
-    spark: SparkSession, checkpoint: str, was: Owner, now: Owner, accepting: Accepting, anew: str, how: str
+    spark: SparkSession,
+    checkpoint: str,
+    was: Owner,
+    now: Owner,
+    accepting: Accepting,
+    anew: str,
+    how: str,
+    rebuild: str = "",
 ) -> tuple[Owner, tuple[Follows, ...]]:
     """Whose the checkpoint is once these queries go on with it, and what follows; ``was``, if they are the same.
 
-    Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done.
+    Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done, and
+    ``rebuild`` how a state is made anew.
     """
-    if not was.check(now, checkpoint, anew, changing()):
+    if not was.check(now, checkpoint, anew, changing(), None, tables(), rebuild):
         return was, ()
     # A query that has never finished a batch has nothing in its state.
     has_batch = last_committed(folder_of(spark, checkpoint)) is not None
@@ -41,8 +50,22 @@ def continued(
         raise refuse(
             "CHECKPOINT_OF_A_CHANGED_QUERY", checkpoint=checkpoint, follows=told, difference=changed, hint=hint
         )
-    left = {} if state is None else _fingerprints(state)
+    left = {} if state is None else fingerprints(state)
     return replace(was, queries=now.queries, accepted={**left, **was.accepted}), follows
+
+
+def to_rebuild(was: Owner, now: Owner, accepting: Accepting) -> str | None:
+    """What has changed of queries whose state is to be made anew; None: nothing has, or it is not.
+
+    Who wants to have it anew gets it so, also where it could go on.
+    """
+    if accepting not in ("rebuild", "tell") or len(was.queries) != len(now.queries):
+        return None
+    for before, after in zip(was.queries, now.queries, strict=True):
+        found = edit_of(before, after, changing(), None, tables())
+        if found.kind == "rebuilt" or (found.kind == "continued" and accepting == "rebuild"):
+            return found.difference or "; ".join(dict.fromkeys(one.change for one in found.follows))
+    return None
 
 
 def _marks(state: State) -> list[list[Marks]]:
@@ -57,7 +80,7 @@ def _marks(state: State) -> list[list[Marks]]:
     return [list[Marks](stages) for stages in found]
 
 
-def _fingerprints(state: State) -> dict[str, Identity]:
+def fingerprints(state: State) -> dict[str, Identity]:
     """By what the shards of all operators were left, and what that was."""
     found: dict[str, Identity] = {}
     for operator in state.checkpoint.operators:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -87,18 +87,26 @@ class Owner:
         anew: str,
         changing: Mapping[str, Changing] | None = None,
         marks: Sequence[Sequence[Marks]] | None = None,
+        tables: Collection[str] = (),
+        rebuild: str = "",
     ) -> tuple[Follows, ...]:
         """Refuse to let other queries continue the checkpoint; gives what follows from what has changed of these.
 
-        ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage.
+        ``changing``: what of operators may change; without it nothing may. ``marks``: by query and stage. ``tables``:
+        the operators whose results are tables. ``rebuild``: how a state is made anew; without it none can be.
         """
         if len(self.queries) != len(now.queries):
             told = f"it had {len(self.queries)} joins, now it has {len(now.queries)}"
             raise _another(checkpoint, told, f"undo the change, or {anew}")
         follows: list[Follows] = []
         for number, (was, is_) in enumerate(zip(self.queries, now.queries, strict=True)):
-            found = edit_of(was, is_, changing or {}, None if marks is None else marks[number])
-            if found.kind == "refused" or (found.kind == "continued" and changing is None):
+            found = edit_of(was, is_, changing or {}, None if marks is None else marks[number], tables)
+            if found.kind == "rebuilt" and rebuild:
+                raise refuse(
+                    "CHECKPOINT_TO_REBUILD", checkpoint=checkpoint, difference=found.difference,
+                    hint=f"{rebuild}, undo the change, or {anew}",
+                )  # fmt: skip
+            if found.kind in ("refused", "rebuilt") or (found.kind == "continued" and changing is None):
                 hint = _same_shards(was, is_) or _same_operators(was, is_) or f"undo the change, or {anew}"
                 raise _another(checkpoint, found.difference or str(difference(was, is_)), hint)
             follows += found.follows

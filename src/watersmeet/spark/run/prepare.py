@@ -34,8 +34,9 @@ from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.rebuild.rebuilding import Rebuilding, plan_rebuild
 from watersmeet.spark.refusals import is_unknown_format, unwritten
-from watersmeet.spark.run.changes import Accepting, continued
+from watersmeet.spark.run.changes import Accepting, continued, to_rebuild
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.sinks.table_sinks import Target, target_of
@@ -44,8 +45,10 @@ from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
+from watersmeet.spark.state.swap import settle
 
 HOW = "run it with `--accept`, or undo the change."
+REBUILD = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
 MARKS_SCHEMA = "column STRING, value BIGINT"
 
 
@@ -56,7 +59,8 @@ class Prepared:
     ``others``: the targets of what columns of the result show beside its rows. ``tables``: those that are to be caught
     up before stream rows ask them. ``static``: the tables of which a copy is kept. ``malformed``: the frames of rows
     that could not be read, if they are kept. ``follows``: what follows from changes since its checkpoint was written,
-    and ``owner`` whose that is once they are accepted; None: whose it is now.
+    and ``owner`` whose that is once they are accepted; None: whose it is now. ``rebuilding``: its state is to be made
+    anew before it starts.
     """
 
     name: str
@@ -70,6 +74,7 @@ class Prepared:
     malformed: tuple[DataFrame, ...] = ()
     follows: tuple[Follows, ...] = ()
     owner: Owner | None = None
+    rebuilding: Rebuilding | None = None
 
     @property
     def result(self) -> DataFrame:
@@ -173,6 +178,7 @@ def _prepared(
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
+    settle(checkpoint)
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
@@ -192,13 +198,17 @@ def _prepared(
     tables = tables_first(planned.plan)
     built = compile_plan(script, planned, replace(compiler, frames=counted(frames, tables)))
     follows: tuple[Follows, ...] = ()
-    owner = None
+    owner = rebuilding = None
     if recorded is not None:
         now = Owner((built.told,))
-        owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW)
-        if keeps_malformed and owner.clocks > recorded.clocks:
-            recorded.check(now, str(checkpoint), anew)
-        owner = None if owner is recorded else owner
+        difference = to_rebuild(recorded, now, accepting)
+        if difference is not None:
+            rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
+        else:
+            owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW, REBUILD)
+            if keeps_malformed and owner.clocks > recorded.clocks:
+                recorded.check(now, str(checkpoint), anew)
+            owner = None if owner is recorded else owner
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
@@ -211,7 +221,7 @@ def _prepared(
     target.format.check_rows(target, built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
-    return Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner)
+    return Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding)
 
 
 def _with_static_tables(

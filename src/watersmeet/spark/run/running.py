@@ -27,6 +27,8 @@ from watersmeet.spark.exchange.stateful import RowsTold
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.told import without_plan
+from watersmeet.spark.private.writers import sources_of
+from watersmeet.spark.rebuild.rebuilding import rebuild
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
 from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.damage import state_damage
@@ -111,6 +113,7 @@ def _run_through(
     while True:
         prepared = [query for query in preparing(by_spark) if query.name not in failed]
         for query in prepared:
+            _rebuild(query, listeners)
             _make_ready(query)
             for one in query.follows:
                 listeners.on_news(f"{query.name}: {one.change}: {one.consequence}.")
@@ -149,6 +152,18 @@ def _run(
         for query in going_on:
             write_end(query)
         pass_of(going_on)
+
+
+def _rebuild(prepared: Prepared, listeners: Listeners) -> None:
+    """Make the state of a query anew, if that is asked for."""
+    asked = prepared.rebuilding
+    if asked is None:
+        return
+    listeners.on_news(f"{prepared.name}: {asked.difference}: its state is made anew: {'; '.join(asked.told)}.")
+    spark, sources = prepared.result.sparkSession, sources_of(prepared.result.writeStream)
+    if not sources:
+        raise refuse("NOT_REBUILT", query=prepared.name, reason="through Spark Connect nobody sees its sources")
+    rebuild(spark, asked, sources, listeners.on_news, listeners.is_interrupted)
 
 
 def _make_ready(prepared: Prepared) -> None:

@@ -177,7 +177,7 @@ def _parts(source: Source, frame: DataFrame) -> Iterator[Column]:
     bytes_ = F.concat(F.lit("0x"), F.hex(value.cast("binary")))
     columns = [quote(name) for name in frame.columns if not name.startswith("#")]
     yield F.lit(source.name).alias("source")
-    yield F.coalesce(_decoded(place.getField("file")), record).alias("place")
+    yield F.coalesce(decoded(place.getField("file")), record).alias("place")
     yield F.col(quote(REASON)).alias("reason")
     # Of a row that was read, but lacks something, a file does not keep the text.
     read = F.to_json(F.struct(*columns))
@@ -273,7 +273,7 @@ def _is_file(place: str) -> bool:
     return ":/" in place or place.startswith("/")
 
 
-def _decoded(path: Column) -> Column:
+def decoded(path: Column) -> Column:
     """A path of Spark's, which are encoded as addresses are, as people write it."""
     plain = F.url_decode(F.replace(path, F.lit("+"), F.lit("%2B")))
     return F.regexp_replace(plain, "^file:/+", "/")

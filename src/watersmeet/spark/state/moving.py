@@ -13,14 +13,18 @@ import json
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.formats import source_format
 from watersmeet.formats.kept_columns import FOLDER as COLUMNS
+from watersmeet.formats.source import local_path
+from watersmeet.spark.rebuild.logs import Read
 from watersmeet.spark.run.owner import OWNER, Owner, moved_owner
 from watersmeet.version import __version__
 
@@ -101,6 +105,45 @@ def _imported(archive: Path, packed: tarfile.TarFile, storage: Path, root: Path)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
     return manifest
+
+
+def missing_sources(checkpoint: Path, declared: Sequence[Source]) -> list[str]:
+    """What a query reads that is not there, in sentences: folders, files of its next batch, topics.
+
+    ``declared``: the sources as the project has them, which know where topics are.
+    """
+    named = {source.name.lower(): source for source in declared}
+    found: list[str] = []
+    for told in _owner(checkpoint).queries:
+        for read in (part for source in told.identity["sources"] for part in source["reads"]):
+            path = read["options"].get("path")
+            source = named.get(read["source"])
+            if path is not None and not _is_there(path):
+                found.append(f"{path}, which {read['source']} reads, is not there.")
+            elif path is None and source is not None:
+                found += [refusal.message for refusal in source_format(source).check_reached()]
+            elif path is None:
+                topics = read["options"].get("subscribe", read["format"])
+                found.append(f"whether {topics}, which {read['source']} reads, is there is seen when it runs.")
+    found += [f"{file}, which its next batch reads, is not there." for file in _next_files(checkpoint)]
+    return list(dict.fromkeys(found))
+
+
+def _is_there(path: str) -> bool:
+    """Whether there is something at a path; of patterns and other machines nobody knows."""
+    local = local_path(path)
+    return "://" in local or any(c in local for c in "*?[{") or Path(local).exists()
+
+
+def _next_files(checkpoint: Path) -> list[str]:
+    """The files of a batch that was planned and not finished, as far as they are gone."""
+    offsets = sorted(int(file.name) for file in (checkpoint / "offsets").glob("[0-9]*") if file.name.isdecimal())
+    done = {int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdecimal()}
+    if not offsets or offsets[-1] in done:
+        return []
+    planned, before = Read.of(checkpoint, offsets[-1:]), {*done} & {*offsets}
+    known = {one.path for one in Read.of(checkpoint, [max(before)]).files(max(before))} if before else set[str]()
+    return [one.path for one in planned.files(offsets[-1]) if one.path not in known and not Path(one.path).exists()]
 
 
 def moving(places: Places) -> Move:

@@ -1,0 +1,205 @@
+"""Queries whose state is made anew: stopped, edited, rebuilt, continued, and what must come of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.cli.test_commands import watersmeet
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.observe.history import Log
+from watersmeet.queries import read_script
+from watersmeet.spark.private.state_files import UnknownStateError
+from watersmeet.spark.rebuild import rebuilding
+from watersmeet.spark.run.changes import Accepting
+from watersmeet.spark.run.running import run_script
+from watersmeet.testing import Case, CaseBatch
+from watersmeet.testing.execute import outcomes_of
+
+pytestmark = pytest.mark.spark
+
+STREAM = "CREATE STREAM {0} (id BIGINT, v BIGINT, t BIGINT, WATERMARK FOR t AS t - 0)"
+WITHIN = "l.id = r.id AND r.t BETWEEN l.t AND l.t + 5"
+BEFORE = {
+    "kinds": f"SELECT STREAM l.id, r.t FROM l JOIN r ON {WITHIN}",
+    "joins": f"SELECT STREAM l.id, l.v, r.t FROM l LEFT JOIN r ON {WITHIN}",
+    "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 2) JOIN r WINDOW (COUNT 2) ON l.id = r.id",
+}
+AFTER = {
+    "kinds": f"SELECT STREAM l.id, r.t, l.v, r.v AS w FROM l FULL JOIN r ON l.v + 1 = r.v AND {WITHIN}",
+    "joins": (
+        f"SELECT STREAM l.id, l.v, r.t, z.t AS zt FROM l LEFT JOIN r ON {WITHIN} "
+        "LEFT JOIN z ON l.id = z.id AND z.t BETWEEN l.t - 9 AND l.t + 9"
+    ),
+    "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 3) JOIN r WINDOW (COUNT 3) ON l.id = r.id",
+}
+Rows = list[tuple[int, int, int]]
+ROWS: dict[str, list[Rows]] = {
+    "l": [
+        [(1, 1, 1), (2, 1, 4)], [(3, 1, 21), (4, 1, 22), (5, 2, 24), (6, 1, 25), (1, 1, 2)], [(7, 1, 27), (8, 1, 60)],
+    ],
+    "r": [[(1, 2, 3), (9, 9, 4)], [(3, 2, 22), (4, 1, 23), (9, 1, 25)], [(5, 3, 26), (6, 2, 27), (8, 2, 61)]],
+    "z": [[], [], [(3, 0, 30), (5, 0, 25), (8, 0, 70)]],
+}  # fmt: skip
+STOP = 2
+
+
+def arrive(folder: Path, batches: Sequence[int]) -> None:
+    for stream, rows in ROWS.items():
+        (folder / stream).mkdir(exist_ok=True)
+        for batch in batches:
+            if stream != "z" or batch >= STOP:
+                text = "".join(json.dumps({"id": i, "v": v, "t": t}) + "\n" for i, v, t in rows[batch])
+                file = folder / stream / f"{batch}.json"
+                file.write_text(text)
+                os.utime(file, (1_700_000_000 + batch, 1_700_000_000 + batch))
+
+
+def text_of(folder: Path, queries: dict[str, str]) -> str:
+    said = "USING json OPTIONS (path '{0}/{1}', maxFilesPerTrigger '1');\n"
+    text = "".join(STREAM.format(name) + said.format(folder, name) for name in ROWS)
+    for name, query in queries.items():
+        text += f"CREATE SINK {name} USING json OPTIONS (path '{folder}/out/{name}');\nINSERT INTO {name} {query};\n"
+    return text
+
+
+def run(spark: SparkSession, folder: Path, queries: dict[str, str], accepting: Accepting = "refuse") -> list[str]:
+    news: list[str] = []
+    storage = folder / "storage"
+    run_script(
+        read_script(text_of(folder, queries)), spark=spark, storage=storage, trigger="available_now",
+        accepting=accepting, on_news=news.append,
+        on_progress=lambda progress: Log(storage, progress.query).append(progress),
+    )  # fmt: skip
+    return news
+
+
+def written(folder: Path, sink: str) -> Counter[tuple[Any, ...]]:
+    files = sorted((folder / "out" / sink).glob("*.json"))
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return Counter(tuple(sorted(row.items())) for row in rows)
+
+
+def defined(query: str) -> list[Counter[tuple[Any, ...]]]:
+    """What comes of every batch, by the definition."""
+    sql = "".join(f"{STREAM.format(name)};\n" for name in ROWS) + query + ";"
+    batches = tuple(
+        CaseBatch(rows={name: tuple(rows[batch]) for name, rows in ROWS.items() if name in f"{query} l r"})
+        for batch in range(len(ROWS["l"]))
+    )
+    found = outcomes_of(Case("case", "past", sql, batches=batches), "reference")
+    rows = [[row for table in one.out for row in table.to_pylist()] for one in found]
+    return [Counter(tuple(sorted((k, v) for k, v in row.items() if v is not None)) for row in batch) for batch in rows]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file.relative_to(folder)): sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def total(parts: Sequence[Counter[tuple[Any, ...]]]) -> Counter[tuple[Any, ...]]:
+    return sum(parts, Counter[tuple[Any, ...]]())
+
+
+def test_states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrive(tmp_path, range(STOP))
+    run(spark, tmp_path, BEFORE)
+    for name, query in BEFORE.items():
+        assert written(tmp_path, name) == total(defined(query)[:STOP]), name
+    with pytest.raises(WatersmeetError) as raised:
+        run(spark, tmp_path, AFTER)
+    assert {one.condition for one in raised.value.refusals} == {"CHECKPOINT_TO_REBUILD"}
+    assert all("--rebuild" in one.hint for one in raised.value.refusals) and len(raised.value.refusals) == len(AFTER)
+
+    checkpoints = tmp_path / "storage" / "checkpoints"
+    before = contents(checkpoints)
+    first = tmp_path / "l" / "0.json"
+    first.rename(tmp_path / "away.json")
+    with pytest.raises(WatersmeetError) as raised:
+        run(spark, tmp_path, AFTER, "rebuild")
+    # The joins in time no longer ask for the first batch; windows do, and a join that waits for rows never read.
+    gone = {one.parameters["query"]: one for one in raised.value.refusals}
+    assert gone.keys() == {"joins", "windows"} and all(one.condition == "PAST_IS_GONE" for one in gone.values())
+    assert f"the file {first} is gone" in gone["windows"].message
+    (tmp_path / "away.json").rename(first)
+
+    def broken(*told: object) -> None:
+        raise UnknownStateError("it is stored otherwise")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rebuilding, "renumber", broken)
+        with pytest.raises(WatersmeetError, match="it is stored otherwise") as raised:
+            run(spark, tmp_path, {"kinds": AFTER["kinds"]}, "rebuild")
+    assert raised.value.refusals[0].condition == "NOT_REBUILT"
+    assert contents(checkpoints) == before
+
+    news = run(spark, tmp_path, AFTER, "rebuild")
+    told = {name: [one for one in news if one.startswith(f"{name}: ") and "made anew" in one] for name in AFTER}
+    assert "batch 1 is read again" in told["kinds"][0]
+    assert "batches 0 to 1" in told["windows"][0] and "z was not read before" in told["joins"][0]
+    for name, query in BEFORE.items():
+        # Nothing of the replay comes out.
+        assert written(tmp_path, name) == total(defined(query)[:STOP]), name
+    arrive(tmp_path, range(STOP, len(ROWS["l"])))
+    assert run(spark, tmp_path, AFTER) == []
+    for name in AFTER:
+        came = written(tmp_path, name) - total(defined(BEFORE[name])[:STOP])
+        assert came == total(defined(AFTER[name])[STOP:]), name
+    batches = [int(file.name) for file in (checkpoints / "kinds" / "commits").iterdir() if file.name.isdecimal()]
+    assert max(batches) == len(ROWS["l"]) - 1
+
+    (tmp_path / "told.sql").write_text(text_of(tmp_path, {"kinds": BEFORE["kinds"]}))
+    found = watersmeet("check", tmp_path / "told.sql", "--against", tmp_path / "storage", "--format", "json")
+    (edit,) = json.loads(found.stdout)["edits"]
+    assert edit["class"] == "rebuilt"
+
+
+def test_topics_are_read_again_by_their_offsets(spark: SparkSession, kafka: str, tmp_path: Path) -> None:
+    topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
+    for name in ("in", "out"):
+        topics.create(kafka, f"rebuild-{name}", 2)
+    arrive(tmp_path, range(STOP))
+    storage = tmp_path / "storage"
+
+    def go(query: str, accepting: Accepting = "refuse") -> list[str]:
+        at, news = f"kafka.bootstrap.servers '{kafka}'", list[str]()
+        text = (
+            STREAM.format("l") + f"USING kafka OPTIONS ({at}, subscribe 'rebuild-in', startingOffsets 'earliest');\n"
+            f"{STREAM.format('r')} USING json OPTIONS (path '{tmp_path}/r');\n"
+            f"CREATE SINK out USING kafka OPTIONS ({at}, topic 'rebuild-out', value.format 'json', "
+            f"delivery 'exactly_once');\nINSERT INTO out {query};"
+        )
+        run_script(
+            read_script(text), spark=spark, storage=storage, trigger="available_now", accepting=accepting,
+            on_news=news.append,
+        )  # fmt: skip
+        return news
+
+    def send(batches: Sequence[int]) -> None:
+        rows = [row for batch in batches for row in ROWS["l"][batch]]
+        texts = [json.dumps({"id": i, "v": v, "t": t}).encode() for i, v, t in rows]
+        topics.send(kafka, "rebuild-in", [topics.Record(None, text, n % 2) for n, text in enumerate(texts)])
+
+    def came() -> Counter[tuple[Any, ...]]:
+        found = [json.loads(record.value) for record in topics.read(kafka, "rebuild-out")]
+        return Counter(tuple(sorted(row.items())) for row in found)
+
+    send(range(STOP))
+    go("SELECT STREAM l.id, r.t FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5")
+    before = came()
+    told = go("SELECT STREAM l.id, r.t, l.v FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5", "rebuild")
+    assert "its state is made anew" in told[0] and came() == before and before
+    arrive(tmp_path, range(STOP, len(ROWS["l"])))
+    send(range(STOP, len(ROWS["l"])))
+    go("SELECT STREAM l.id, r.t, l.v FROM l JOIN r ON l.id = r.id AND r.t BETWEEN l.t AND l.t + 5")
+    # 5 and 6 came before the stop, and meet what comes after it: with a column that the old state did not have.
+    new = came() - before
+    assert {dict(row)["id"]: dict(row)["v"] for row in new} == {5: 2, 6: 1, 8: 1}
