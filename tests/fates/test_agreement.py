@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from watersmeet.answers.asking import told_past
+from watersmeet.answers.asking import traced_past
 from watersmeet.answers.question import question_of
+from watersmeet.answers.summary import summary_of
 from watersmeet.families import OPERATORS
 from watersmeet.fates import Batch, Told, told
 from watersmeet.fates.telling import told_of, traced
@@ -138,12 +139,36 @@ def check(plan: QueryPlan, batches: list[Batch]) -> Told:
         # Equal rows of a table without a key are stored once.
         is_bag = any(scan.changes == "weights" for scan in scan_plans(plan.relation))
         assert kept >= stored if is_bag else kept == stored
+    check_summary(plan, batches, stepped, found)
     told_of = {fate.arrival for fate in found.fates}
     assert told_of == {arrival.number for arrival in found.arrivals}
     assert all(fate.reason.endswith(".") and fate.reason[0].isupper() for fate in found.fates)
     for meeting in found.meetings:
         assert len(meeting.arrivals) > 1
     return found
+
+
+def check_summary(plan: QueryPlan, batches: list[Batch], stepped: list[Stepped], told: Told) -> None:
+    """That the summary, which notes no reasons on its way, adds up to what is told and to the counts of the kernels."""
+    summary = summary_of("q", traced_past(plan, batches, detail="counts"), {})
+    counts = summary.counts
+    assert sum(group.rows for group in summary.groups) == counts["rows in"] == len(told.arrivals)
+    for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
+        assert counts[what] == len({fate.arrival for fate in told.fates if fate.what == what})
+        assert counts[what] >= sum(group.rows for group in summary.groups if group.end == what)
+    for group in summary.groups:
+        # Who met nothing has a reason, if there was somebody to meet.
+        assert group.reason or group.end in ALONE, group
+        assert [told.end(one.number).what for one in group.examples] == [group.end] * len(group.examples)
+    joins = join_plans(plan.relation)
+    if len(joins) == 1 and not plan.is_changelog and len(joins[0].ports) > 1:
+        assert counts["late"] == sum(sum(step.report.late) for step in stepped)
+        assert counts["padded"] == sum(sum(step.report.padded) for step in stepped)
+        assert counts["dropped"] == sum(sum(step.report.dropped) for step in stepped)
+
+
+ALONE = ("counted", "passed", "replaced", "deleted", "taken back", "alive")
+"""Ends of rows that are put together, shown by themselves, or rows of tables."""
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -165,7 +190,10 @@ def test_looking_at_fewer_rows_tells_the_same(name: str, drawn: list[dict[str, l
     plan, script = planned(QUERIES[name])
     batches = batches_for(script, drawn, ends=False)
     asked = question_of(script.sources, "l", [f"k={key}"])
-    some, parts = told_past(plan, batches, asked, "q"), told_of(traced(plan, batches, OPERATORS, buckets=5), "q")
+    some, parts = (
+        told_of(traced_past(plan, batches, asked), "q"),
+        told_of(traced(plan, batches, OPERATORS, buckets=5), "q"),
+    )
     whole = told(plan, batches, OPERATORS)
     meant = [one.number for one in whole.arrivals if one.side == "l" and one.values["k"] == asked.values["k"]]
     for number in meant:

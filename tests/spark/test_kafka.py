@@ -277,18 +277,21 @@ def test_every_partition_has_a_watermark_of_its_own(
         INSERT INTO result SELECT STREAM a.id, a.t, b.t AS u FROM events a JOIN events b WITHIN 5 ON a.id = b.id;"""
     seen = run(spark, query, tmp_path)
     assert sum(one.late for one in seen) == 0 and len(seen) > 2
+    # Of six records a batch takes two.
+    assert [one.backlog[topic] for one in seen[:3]] == [4, 2, 0]
     assert sorted((row["id"], row["t"]) for row in rows_of(tmp_path / "result")) == sorted(
         (number, t) for number in range(3) for t in (number, 1000 + number)
     )
     script = read_script(query)
     [asked] = asking.ran(script, analyze(script), tmp_path / "storage", "", None)
-    found = asking.summary(asking.read(spark, asked))
+    read = asking.read(spark, asked)
+    found, told = asking.summary(read), read.told()
     assert (found.counts["rows in"], found.counts["matched"], found.counts["late"]) == (12, 12, 0)
-    assert len(found.told.meetings) == sum(one.matched for one in seen)
-    assert {one.where for one in found.told.arrivals} == {
+    assert len(told.meetings) == sum(one.matched for one in seen)
+    assert {one.where for one in told.arrivals} == {
         f"{topic}, partition {partition}, offset {offset}" for partition in (0, 1) for offset in range(3)
     }
-    assert len({one.batch for one in found.told.arrivals}) == 3 and found.unknown == ()
+    assert len({one.batch for one in told.arrivals}) == 3 and found.unknown == ()
 
 
 def test_the_page_on_kafka_says_what_happens(

@@ -100,16 +100,17 @@ def shop(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]
 
 def test_the_summary_adds_up_to_the_progress(shop: Shop) -> None:
     found = asking.summary(shop.read)
-    assert len({one.batch for one in found.told.arrivals}) == 3
+    told = shop.read.told()
+    assert len({one.batch for one in told.arrivals}) == 3
     assert found.counts["late"] == sum(one.late for one in shop.progress) == 2
     assert found.counts["padded"] == sum(one.padded for one in shop.progress)
     assert found.counts["alive"] == shop.progress[-1].state_rows
     assert found.counts["malformed"] == sum(one.malformed for one in shop.progress) == 1
-    assert len(found.told.meetings) == sum(one.matched for one in shop.progress) == 2
+    assert len(told.meetings) == sum(one.matched for one in shop.progress) == 2
     assert sum(group.rows for group in found.groups) == found.counts["rows in"] == 14
     reasons = {(group.side, group.reason) for group in found.groups}
     assert reasons >= {("o", "filtered"), ("o", "null key"), ("o", "late"), ("o", "out of bounds"), ("d", "late")}
-    assert len(found.told.results) == sum(one.rows_out for one in shop.progress)
+    assert len(told.results) == sum(one.rows_out for one in shop.progress)
     assert "rows" in found.text()
     assert found.data()["counts"] == dict(found.counts)
 

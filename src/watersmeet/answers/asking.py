@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import gc
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,10 @@ from watersmeet.answers.summary import Summary, summary_of
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.families import OPERATORS
-from watersmeet.fates.telling import Batch, told_of, traced
+from watersmeet.fates.telling import Batch, Detail, told_of, traced
 from watersmeet.fates.words import row_in_words, value_in_words
 from watersmeet.local.rows import NeedsSparkError
-from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, scan_plans
+from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 
@@ -27,10 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from watersmeet.fates import Told
+    from watersmeet.fates.trace import Trace
     from watersmeet.spark.past.reading import Past
 
 ROWS_APART = 48
-"""About so many rows are looked at together, where only equal keys can meet."""
+"""At least about so many rows are looked at together, where only equal keys can meet."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Ran:
     @property
     def sources(self) -> list[Source]:
         """What it reads."""
-        return [one for scan in scan_plans(self.plan.relation) for one in (scan.parts or (scan.source,))]
+        return read_sources(self.plan.relation)
 
     def wanted(self, given: Sequence[str]) -> dict[str, str]:
         """What is asked of its result, by column; refused if it has no such column."""
@@ -112,13 +114,29 @@ class Read:
 
     def told(self, question: Question | None = None) -> Told:
         """What became of its rows; with a question, of those that share keys with what is meant."""
+        return told_of(self.traced(question), self.query.name)
+
+    def traced(self, question: Question | None = None, detail: Detail = "sentences") -> Trace:
+        """Its rows, followed; with a question, those that share keys with what is meant."""
         from watersmeet.spark.past.evaluating import evaluating
 
         try:
-            with evaluating(self.spark):
-                return told_past(self.query.plan, self.past.batches, question, self.query.name)
+            with evaluating(self.spark), _kept():
+                return traced_past(self.query.plan, self.past.batches, question, detail)
         except NeedsSparkError as needed:
             raise refuse("NOT_TOLD", query=self.query.name, reason=needed) from None
+
+
+@contextmanager
+def _kept() -> Generator[None]:
+    """Without looking for garbage while this is entered: millions of values are made, and nearly all of them stay."""
+    was_looking = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_looking:
+            gc.enable()
 
 
 def read(spark: SparkSession, query: Ran) -> Read:
@@ -148,7 +166,9 @@ def summary(read: Read) -> Summary:
     malformed: dict[str, int] = {}
     for one in past.malformed:
         malformed[one.source] = malformed.get(one.source, 0) + 1
-    return summary_of(query.name, read.told(), malformed, _unknown(query, past))
+    trace = read.traced(detail="counts")
+    with _kept():
+        return summary_of(query.name, trace, malformed, _unknown(query, past))
 
 
 def made(read: Read, given: Sequence[str]) -> Made:
@@ -165,15 +185,19 @@ def made(read: Read, given: Sequence[str]) -> Made:
     return Made(query.name, asked, found, tuple(places), _unknown(query, past))
 
 
-def told_past(plan: QueryPlan, batches: Sequence[Batch], question: Question | None, name: str) -> Told:
-    """What became of rows that came in these batches; with a question, of those that share keys with what is meant."""
+def traced_past(
+    plan: QueryPlan, batches: Sequence[Batch], question: Question | None = None, detail: Detail = "sentences"
+) -> Trace:
+    """The rows that came in these batches, followed; with a question, those that share keys with what is meant."""
     size = sum(table.num_rows for batch in batches for table in batch.rows.values())
     trace_keys = None
     if question is not None:
         only = [Batch({n: _meant(question, n, t) for n, t in b.rows.items()}, {}, False, b.number) for b in batches]
         trace_keys = _keys(plan, only)
-    buckets = 1 + size // ROWS_APART if trace_keys is None else 1
-    return told_of(traced(plan, batches, OPERATORS, buckets, trace_keys), name)
+    # Each part takes every batch, so that many batches make small parts dear.
+    apart = max(ROWS_APART, 2 * len(batches))
+    buckets = 1 + size // apart if trace_keys is None else 1
+    return traced(plan, batches, OPERATORS, buckets, trace_keys, detail)
 
 
 def _keys(plan: QueryPlan, batches: Sequence[Batch]) -> frozenset[object] | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from watersmeet.answers.answer import arrival_data
-from watersmeet.fates import Told
+from watersmeet.fates.misses import misses_of
+from watersmeet.fates.model import Arrival, Miss, What
+from watersmeet.fates.telling import arrivals_of, ends_of
+from watersmeet.fates.trace import Trace
 from watersmeet.fates.words import row_in_words
 
 BARRED = ("filtered", "null key", "null time", "unfit", "late")
@@ -21,7 +24,7 @@ class Group:
     end: str
     reason: str
     rows: int
-    examples: tuple[int, ...]
+    examples: tuple[Arrival, ...]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,6 @@ class Summary:
     """
 
     query: str
-    told: Told
     groups: tuple[Group, ...]
     counts: Mapping[str, int]
     unknown: tuple[str, ...] = ()
@@ -43,7 +45,6 @@ class Summary:
 
     def data(self) -> dict[str, object]:
         """For machines."""
-        arrivals = {one.number: one for one in self.told.arrivals}
         return {
             "query": self.query,
             "counts": dict(self.counts),
@@ -53,7 +54,7 @@ class Summary:
                     "end": group.end,
                     "reason": group.reason,
                     "rows": group.rows,
-                    "examples": [arrival_data(arrivals[number]) for number in group.examples],
+                    "examples": [arrival_data(example) for example in group.examples],
                 }
                 for group in self.groups
             ],
@@ -61,11 +62,10 @@ class Summary:
         }
 
     def _lines(self) -> Iterator[str]:
-        arrivals = {one.number: one for one in self.told.arrivals}
         yield f"{self.query}: " + ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         rows = [("side", "ended as", "reason", "rows", "for example")]
         for group in self.groups:
-            example = row_in_words(arrivals[group.examples[0]].values)
+            example = row_in_words(group.examples[0].values)
             rows.append((group.side, group.end, group.reason, f"{group.rows:,}", example))
         widths = [max(len(row[place]) for row in rows) for place in range(4)]
         for row in rows:
@@ -77,28 +77,29 @@ class Summary:
         yield from (f"Unknown: {one}" for one in self.unknown)
 
 
-def summary_of(query: str, told: Told, malformed: Mapping[str, int], unknown: tuple[str, ...] = ()) -> Summary:
+def summary_of(query: str, trace: Trace, malformed: Mapping[str, int], unknown: tuple[str, ...] = ()) -> Summary:
     """The rows of a query by side, end and reason, most rows first."""
+    ends, misses = ends_of(trace), misses_of(trace)
     found: dict[tuple[str, str, str], list[int]] = {}
-    for arrival in told.arrivals:
-        name = (arrival.side, told.end(arrival.number).what, reason_of(told, arrival.number))
-        found.setdefault(name, []).append(arrival.number)
-    groups = [Group(*name, len(numbers), tuple(numbers[:_EXAMPLES])) for name, numbers in found.items()]
-    counts = {"rows in": len(told.arrivals)}
+    for number, whats in sorted(ends.items()):
+        name = (trace.notes.flights.side(number), whats[-1], _reason(whats, misses.get(number)))
+        found.setdefault(name, []).append(number)
+    shown = arrivals_of(trace, [number for numbers in found.values() for number in numbers[:_EXAMPLES]])
+    groups = [
+        Group(*name, len(numbers), tuple(shown[number] for number in numbers[:_EXAMPLES]))
+        for name, numbers in found.items()
+    ]
+    counts = {"rows in": len(ends)}
     for what in ("matched", "padded", "late", "filtered", "dropped", "alive"):
-        counts[what] = len({fate.arrival for fate in told.fates if fate.what == what})
+        counts[what] = sum(what in whats for whats in ends.values())
     counts["malformed"] = sum(malformed.values())
     groups.sort(key=lambda group: (group.side, -group.rows, group.end, group.reason))
-    return Summary(query, told, tuple(groups), counts, unknown)
+    return Summary(query, tuple(groups), counts, unknown)
 
 
-def reason_of(told: Told, number: int) -> str:
+def _reason(whats: Sequence[What], miss: Miss | None) -> str:
     """Why a row met nothing, in a few words; of one that met some, that."""
-    whats = [fate.what for fate in told.of(number)]
     if "matched" in whats:
         return "matched"
     barred = next((what for what in whats if what in BARRED), None)
-    if barred is not None:
-        return barred
-    miss = told.misses.get(number)
-    return "" if miss is None else miss.cause
+    return barred or ("" if miss is None else miss.cause)

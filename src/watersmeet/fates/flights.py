@@ -25,7 +25,7 @@ class _Chunk:
     side: str
     source: str
     batch: int
-    rows: pa.Table
+    columns: tuple[tuple[str, pa.Array], ...]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Flights:
     def arrive(self, side: str, source: str, batch: int, rows: pa.Table) -> pa.Array:
         """The numbers of rows that arrive."""
         numbers = range(len(self._of), len(self._of) + rows.num_rows)
-        self._chunks.append(_Chunk(self._arrived, side, source, batch, rows))
+        columns = tuple((name, rows.column(name).combine_chunks()) for name in rows.column_names)
+        self._chunks.append(_Chunk(self._arrived, side, source, batch, columns))
         self._of += [(self._arrived + place,) for place in range(rows.num_rows)]
         self._arrived += rows.num_rows
         return pa.array(numbers, pa.int64())
@@ -81,11 +82,19 @@ class Flights:
         """The arrivals that a row is made of."""
         return self._of[flight]
 
+    def side(self, arrival: int) -> str:
+        """The side on which an arrival came."""
+        return self._chunk(arrival).side
+
+    def _chunk(self, arrival: int) -> _Chunk:
+        # Chunks without rows share their first number with the next one that has some.
+        return self._chunks[bisect_right(self._chunks, arrival, key=lambda chunk: chunk.first) - 1]
+
     def raw(self, arrival: int) -> Raw:
         """An arrival as it came."""
-        chunk = self._chunks[bisect_right(self._chunks, arrival, key=lambda chunk: chunk.first) - 1]
-        # Chunks without rows share their first number with the next one that has some.
-        values = chunk.rows.slice(arrival - chunk.first, 1).to_pylist()[0]
+        chunk = self._chunk(arrival)
+        place = arrival - chunk.first
+        values = {name: column[place].as_py() for name, column in chunk.columns}
         sign = -1 if values.pop(CHANGE, "+") == "-" else 1
         return Raw(chunk.side, chunk.source, chunk.batch, values, str(values.pop(WHERE, "") or ""), sign)
 

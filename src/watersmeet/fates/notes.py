@@ -24,7 +24,8 @@ from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.query import PART, PARTITION, ROW, Lost
 from watersmeet.physical import ScanPlan
 
-_LEFT: Mapping[str, What] = {"expired": "expired", "evicted": "evicted", "discarded": "dropped", "dropped": "dropped"}
+LEFT: Mapping[str, What] = {"expired": "expired", "evicted": "evicted", "discarded": "dropped", "dropped": "dropped"}
+"""What it means for a row that it left, by why."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +65,7 @@ class Notes:
     def end(self, stages: Iterable[Stage]) -> None:
         """Note which rows are still kept."""
         for stage in stages:
-            scene = stage.scene
-            for port, flight, row in stage.kept:
-                until = stage.family.until(scene, port, row, flight)
-                reason = stage.family.waits(scene, port, row, flight)
-                self.events.append(Event(flight, "alive", self.batch, reason, until))
+            self._alive(stage)
         told = {event.flight for event in self.events if event.what in ("alive", "filtered", "null key")}
         for flight in (one for there in self._tables.values() for one in there if one not in told):
             self.events.append(Event(flight, "alive", self.batch, "It is in the table."))
@@ -80,6 +77,13 @@ class Notes:
                     if flight not in told and not alive.issuperset(self.flights.arrivals(flight)):
                         what, reason = stage.family.nothing(stage.scene, port, row)
                         self.events.append(Event(flight, what, batch, reason))
+
+    def _alive(self, stage: Stage) -> None:
+        scene = stage.scene
+        for port, flight, row in stage.kept:
+            until = stage.family.until(scene, port, row, flight)
+            reason = stage.family.waits(scene, port, row, flight)
+            self.events.append(Event(flight, "alive", self.batch, reason, until))
 
     def mover(self, column: str, mark: int) -> tuple[int | None, int] | None:
         """The arrival that moved a mark to where it is, and its batch."""
@@ -261,9 +265,16 @@ class Notes:
         if gone.by is not None:
             by = self._first(gone.by[row_column(gone.port)])
             told = f" by {self._name(gone.by[row_column(gone.port)])}" if gone.by is not gone.row else ""
-        what: What = "padded" if alone.pop(flight, None) is not None else _LEFT[gone.why]
+        whats = self._left(gone, alone)
         until = stage.family.until(scene, gone.port, gone.row, flight)
         if until is None and scene.numbers and gone.by is not None:
             until = scene.numbers.get(gone.by[row_column(gone.port)], (None, None))[0]
         ending = "" if reason.endswith(".") else f"{told}."
-        self.events.append(Event(flight, what, self.batch, f"{reason}{ending}", until, by))
+        self.events += [Event(flight, what, self.batch, f"{reason}{ending}", until, by) for what in whats]
+
+    def _left(self, gone: Gone, alone: dict[int, int]) -> list[What]:
+        """What it means for a row that it left. One that a limit took may come out alone, and is both."""
+        what = LEFT[gone.why]
+        if alone.pop(gone.row[row_column(gone.port)], None) is None:
+            return [what]
+        return [what, "padded"] if what == "dropped" else ["padded"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
@@ -17,6 +19,9 @@ from watersmeet.joins.core.rowwise import Row, Step, freeze
 from watersmeet.local.definitions import Definition, definition_of
 from watersmeet.local.query import ROW
 from watersmeet.physical import JoinPlan, leaf_plans
+
+_PLAIN = frozenset({int, str, bytes, datetime, date, Decimal, bool})
+"""Values that are counted as they are."""
 
 
 def row_column(port: int) -> str:
@@ -38,6 +43,7 @@ class Stage:
     buckets: int = 1
     operator: Any = field(init=False)
     names: tuple[str, ...] = field(init=False)
+    equal: tuple[tuple[str, ...], ...] = field(init=False)
     entered: list[dict[int, tuple[Row, int]]] = field(init=False)
     late: dict[int, int] = field(default_factory=dict[int, int])
     received: dict[str, int] = field(default_factory=dict[str, int])
@@ -53,6 +59,7 @@ class Stage:
     def __post_init__(self) -> None:
         self.operator = _followed(self.plan.operator)
         self.names = tuple("+".join(leaf.alias for leaf in leaf_plans(port.input)) for port in self.plan.ports)
+        self.equal = tuple(self.family.equal(self.operator, port) for port in range(len(self.plan.ports)))
         self.entered = [{} for _ in self.plan.ports]
         self.keys = [{} for _ in self.plan.ports]
         self.hidden = [{} for _ in self.plan.ports]
@@ -75,13 +82,16 @@ class Stage:
         words = Words(self._kinds, computed)
         return Scene(self.plan, self.operator, words, self.names, dict(self.received), self.numbers)
 
-    def step(self, tables: Mapping[int, pa.Table], marks: Marks) -> list[Any]:
-        """One batch: what the definition gives, part by part."""
-        for table in tables.values():
+    def know(self, tables: Iterable[pa.Table]) -> None:
+        """Take in which types the columns of arrivals have."""
+        for table in tables:
             self._kinds |= {f.name: f.type for f in table.schema}
+
+    def step(self, arrivals: Mapping[int, Sequence[Row]], marks: Marks) -> list[Any]:
+        """One batch: what the definition gives, part by part."""
         parts: dict[int, dict[int, list[Row]]] = {}
-        for port, table in tables.items():
-            for row in cast("list[Row]", table.to_pylist()):
+        for port, rows in arrivals.items():
+            for row in rows:
                 parts.setdefault(self._bucket(port, row), {}).setdefault(port, []).append(row)
         # All begin together, so that each hears every mark.
         self._definitions = self._definitions or {n: definition_of(self.operator) for n in range(self.buckets)}
@@ -102,8 +112,10 @@ class Stage:
 
     def key(self, port: int, row: Row) -> Any:
         """What of a row must equal that of another; None where a part is NULL."""
-        values = tuple(row[name] for name in self.family.equal(self.operator, port))
-        return None if None in values else freeze(values)
+        values = tuple([row[name] for name in self.equal[port]])
+        if None in values:
+            return None
+        return values if _PLAIN.issuperset(map(type, values)) else freeze(values)
 
     def _bucket(self, port: int, row: Row) -> int:
         return 0 if self.buckets == 1 else hash(self.key(port, row)) % self.buckets

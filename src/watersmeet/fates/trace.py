@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +32,15 @@ class Trace(LocalQuery):
     """
 
     def __init__(
-        self, plan: QueryPlan, families: Families, buckets: int = 1, keys: Collection[Any] | None = None
+        self,
+        plan: QueryPlan,
+        families: Families,
+        buckets: int = 1,
+        keys: Collection[Any] | None = None,
+        notes: Notes | None = None,
     ) -> None:
         super().__init__(plan, "reference")
-        self.notes = Notes()
+        self.notes = Notes() if notes is None else notes
         self.stages = {
             id(one): Stage(one, family_of(one.operator, families), buckets) for one in join_plans(plan.relation)
         }
@@ -84,9 +89,11 @@ class Trace(LocalQuery):
             for port, table in tables.items()
         }
         before = stage.scene
-        for port, table in named.items():
-            stage.entered[port] |= {row[row_column(port)]: (row, self.notes.batch) for row in table.to_pylist()}
-        steps = stage.step(named, marks)
+        rows = {port: cast("list[Row]", table.to_pylist()) for port, table in named.items()}
+        for port, arrived in rows.items():
+            stage.entered[port] |= {row[row_column(port)]: (row, self.notes.batch) for row in arrived}
+        stage.know(named.values())
+        steps = stage.step(rows, marks)
         scene = replace(stage.scene, received=before.received)
         self.notes.marks(stage, marks)
         for step in steps:
@@ -95,8 +102,8 @@ class Trace(LocalQuery):
         for port, table in named.items():
             self.notes.dead(stage, port, table)
         gone = [one for step in steps if isinstance(step, Step) for one in step.gone]
-        rows = [row for step in steps for row in rows_given(step)]
-        made = self._made(stage, joined_table(rows, stage.operator, named), named)
+        given = [row for step in steps for row in rows_given(step)]
+        made = self._made(stage, joined_table(given, stage.operator, named), named)
         fed = Fed(completed(plan, made), np.array([True] * made.num_rows, np.bool_), {}).filtered(plan.after)
         self.notes.out(stage, fed.kept, steps, gone)
         watermarks: Marks = {}

@@ -38,6 +38,7 @@ from watersmeet.physical.nodes import (
     join_name,
     join_plans,
     leaf_plans,
+    read_sources,
     scan_plans,
     view_plans,
 )
@@ -61,7 +62,8 @@ from watersmeet.plan.relation import (
 __all__ = [
     "PADDED", "Computed", "DeclaredTypes", "Derived", "Groups", "JoinPlan", "Lag", "LateRows", "LateralPlan", "Limits",
     "PortPlan", "QueryPlan", "RelationPlan", "ScanPlan", "StaticJoinPlan", "Types", "UnionPlan", "ViewPlan",
-    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "scan_plans", "sources_of", "together_of",
+    "join_name", "join_plans", "leaf_plans", "limits_of", "plan_query", "read_sources", "scan_plans", "sources_of",
+    "together_of",
     "view_plans",
 ]  # fmt: skip
 

@@ -309,6 +309,11 @@ def scan_plans(relation: RelationPlan) -> tuple[ScanPlan, ...]:
     return tuple(scan for one in below(relation) for scan in scan_plans(one))
 
 
+def read_sources(relation: RelationPlan) -> list[Source]:
+    """The sources that a plan reads, those of unions one by one."""
+    return [source for scan in scan_plans(relation) for source in (scan.parts or (scan.source,))]
+
+
 def view_plans(relation: RelationPlan) -> tuple[ViewPlan, ...]:
     """The views of a plan, innermost first."""
     own = (relation,) if isinstance(relation, ViewPlan) else ()

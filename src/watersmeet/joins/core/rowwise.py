@@ -75,9 +75,10 @@ def is_dead(side: Port, row: Row, *required: str) -> bool:
 
 def fits(sides: tuple[Port, Port], condition: Condition | None, one: Row, other: Row) -> bool:
     """Whether rows of two sides match: neither is dead, their keys are equal, and the condition is true."""
-    if is_dead(sides[0], one) or is_dead(sides[1], other):
-        return False
+    # Most rows differ in their keys, so these come first.
     if any(compare(one[mine], other[theirs]) != 0 for mine, theirs in zip(sides[0].keys, sides[1].keys, strict=True)):
+        return False
+    if is_dead(sides[0], one) or is_dead(sides[1], other):
         return False
     return condition is None or evaluate(condition, {**one, **other}) is True
 

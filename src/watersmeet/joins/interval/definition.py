@@ -154,9 +154,9 @@ class Reference:
     def _expire(self, port: int, new: list[_Alive]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         stay: list[_Alive] = []
-        times = (*self.join.sides[port].times, *self.join.sides[port].ends)
+        limits = {c: self.limit(c) for c in (*self.join.sides[port].times, *self.join.sides[port].ends)}
         for alive in self._kept[port] + new:
-            passed = [c for c in times if is_below(event_time(alive.row[c]), self.limit(c))]
+            passed = [c for c, limit in limits.items() if is_below(event_time(alive.row[c]), limit)]
             if not passed:
                 stay.append(alive)
                 continue

@@ -71,16 +71,16 @@ def _type(found: AvroType, declared: str) -> str:
 def _named_units(envelope: Any) -> Iterator[tuple[str, Unit]]:
     """The columns of a row whose times Debezium gives a name, in small letters."""
     parts = [field["type"] for field in envelope["fields"] if field["name"] in _ROWS]
-    rows = (one for part in parts for one in _branches(part) if isinstance(one, dict) and "fields" in one)
+    rows: list[Any] = [one for part in parts for one in _branches(part) if isinstance(one, dict) and "fields" in one]
     for field in (field for row in rows for field in row["fields"]):
         for branch in _branches(field["type"]):
-            unit = _UNITS.get(str(branch.get("connect.name"))) if isinstance(branch, dict) else None
+            unit = _UNITS.get(str(cast("Any", branch).get("connect.name"))) if isinstance(branch, dict) else None
             if unit is not None:
                 yield field["name"].lower(), unit
 
 
 def _branches(part: Any) -> list[Any]:
-    return part if isinstance(part, list) else [part]
+    return cast("list[Any]", part) if isinstance(part, list) else [part]
 
 
 def opened_envelope(source: Source, frame: DataFrame, form: Form) -> DataFrame:
