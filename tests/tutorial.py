@@ -121,10 +121,13 @@ class Reader:
     jobs: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
 
     def save(self, file: File) -> None:
-        """Write a file, whole."""
+        """Write a file; it appears whole."""
         path = self.folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(file.text, "utf-8")
+        # A query that runs must not see half of it.
+        beside = path.with_name(f".{path.name}")
+        beside.write_text(file.text, "utf-8")
+        beside.replace(path)
 
     def type(self, command: Command) -> str:
         """What a command tells; one that waits for a job, when it tells what is shown or patience is at its end."""
