@@ -111,7 +111,8 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     start(result)
     assert len(list((tmp_path / "checkpoint" / "state").iterdir())) == 1
     found = session.read.json(str(tmp_path / "output")).select("left_v", "right_v", "v")
-    assert sorted(map(tuple, found.collect())) == [(1, 11, 21), (1, 12, 21)]
+    rows = Counter((row.left_v, row.right_v, row.v) for row in found.collect())
+    assert rows == {(1, 11, 21): 1, (1, 12, 21): 1}
     with pytest.raises(WatersmeetError, match="joins ran in one operator, now they would run each in") as refused:
         start(chained(session, tmp_path, "off"))
     assert refused.value.refusals[0].hint == 'before the call, write `spark.conf.set("watersmeet.together", "on")`.'
