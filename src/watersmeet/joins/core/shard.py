@@ -40,7 +40,7 @@ class Tally:
         self.too_late: list[pa.Table] = []
 
     def met(self, times: Ints, rows: Ints, others: Ints, other_rows: Ints) -> None:
-        """Note how far apart in time rows are that met: of one side at these places, and of the other."""
+        """Note how far apart rows are that met: of one side at these places, and of the other."""
         step = stride(rows.size)
         if rows.size:
             apart = times[rows[::step]] - others[other_rows[::step]]
@@ -169,7 +169,7 @@ class Shard:
         counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
         told = Report(
             **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
-            written=self.state.written, received=self.after.received, delays=tally.delays, lateness=tally.lateness,
-            too_late=tuple(tally.too_late), **report,
+            written=self.state.written, stored=self.state.stored, received=self.after.received,
+            delays=tally.delays, lateness=tally.lateness, too_late=tuple(tally.too_late), **report,
         )  # fmt: skip
         return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -19,6 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
+from watersmeet.families import keeping_of
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Family, Marks, Report, StepError
 from watersmeet.joins.core.spread import Counts
 from watersmeet.joins.state.cache import share_runs
@@ -30,8 +31,8 @@ from watersmeet.spark.private.told import accepted_before, run_group
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
-"""The numbers of a step that there are per port."""
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions", "stored", "bytes")
+"""The numbers of a step that there are per port; of rows ``stored``, the ``bytes`` that they took."""
 SPREADS = ("delays", "lateness")
 """What a step counts by how long it is."""
 MET_DDL = (
@@ -121,7 +122,7 @@ class ShardProcessor(StatefulProcessor):
         ports = frozenset(range(len(self.operator.shown)))
         counted = ports if key[0] == self.shards.first else ports - self.shards.to_all
         waiting = _Waiting()
-        tally = _Tally(counted, Examples(self.operator) if self.rows == "some" else None)
+        tally = _Tally(self.operator, counted, Examples(self.operator) if self.rows == "some" else None)
         for records in rows:
             for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
                 if kind == LATE:
@@ -219,7 +220,8 @@ class _Tally:
     are the ports whose rows this shard counts.
     """
 
-    def __init__(self, counted: frozenset[int], examples: Examples | None = None) -> None:
+    def __init__(self, operator: Family, counted: frozenset[int], examples: Examples | None = None) -> None:
+        self.operator = operator
         self.counted = counted
         self.examples = examples
         self.reports: list[Report] = []
@@ -274,10 +276,24 @@ class _Tally:
         for name in SPREADS:
             counts: Counts | None = getattr(report, name)
             numbers[name] = None if counts is None else counts.astype(np.float32)
+        per_port = self._stored(report)
         for name in NUMBERS:
-            values: tuple[int, ...] = getattr(report, name)
+            values: Sequence[int] = per_port[name] if name in per_port else getattr(report, name)
             numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
         return numbers
+
+    def _stored(self, report: Report) -> dict[str, Sequence[int]]:
+        """Rows that were written to the state per port, and their bytes: a port may have several spines."""
+        found: dict[str, Sequence[int]] = {}
+        counts = [[0] * len(report.rows) for _ in range(2)]
+        if report.stored:
+            keeping, identity = keeping_of(self.operator.name), self.operator.identity
+            for spine, amounts in report.stored.items():
+                port = keeping.spine(identity, spine).port
+                for count, amount in zip(counts, amounts, strict=True):
+                    count[port] += amount
+        found["stored"], found["bytes"] = counts
+        return found
 
 
 def _records(found: list[dict[str, Any]]) -> pd.DataFrame:
@@ -291,7 +307,12 @@ def _added(reports: list[Report]) -> Report:
     last = reports[-1]
     counted = ("rows", "late", "padded", "dropped")
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
-    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    whole: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    stored: dict[str, tuple[int, int]] = {}
+    for spine, (rows, size) in (one for report in reports for one in report.stored.items()):
+        before = stored.get(spine, (0, 0))
+        stored[spine] = (before[0] + rows, before[1] + size)
+    whole["stored"] = stored
     spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
     return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})
 
