@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
+from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.query import Given, batch_seconds
 from watersmeet.forecast.writes import times_written
 
@@ -61,7 +63,22 @@ def forecast_table(name: str, measured: list[dict[str, Any]]) -> Table:
             f"{seconds.said:.2f}", f"{seconds.found:.2f}", _off(seconds, TIME),
             f"{written.said:.1f}", f"{written.found:.1f}",
         )  # fmt: skip
+    table.caption = verdict([forecast_of(one) for one in measured])
     return table
+
+
+def verdict(found: Sequence[Mapping[str, Beside]]) -> str:
+    """How many forecasts held, and where their costs come from.
+
+    >>> verdict([{"state": Beside(110, 100), "seconds": Beside(3, 2)}]).splitlines()[0]
+    'Rows kept: 1 of 1 within 20 %. Seconds: 0 of 1 within 40 %.'
+    """
+    held = {
+        name: sum(abs(one[name].off) <= most for one in found) for name, most in (("state", STATE), ("seconds", TIME))
+    }
+    kept = f"Rows kept: {held['state']} of {len(found)} within {STATE:.0%}".replace("%", " %")
+    took = f"Seconds: {held['seconds']} of {len(found)} within {TIME:.0%}".replace("%", " %")
+    return f"{kept}. {took}.\nCosts of commit {MEASURED.commit}, on {MEASURED.machine}."
 
 
 def _off(beside: Beside, most: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from bench.data import Workload
-from bench.forecast import forecast_of
+from bench.forecast import forecast_of, forecast_table
 from bench.sections import forecast as forecast_section
 from typer.testing import CliRunner, Result
 
@@ -233,3 +233,5 @@ def test_a_run_of_the_benchmark_is_held_against_its_forecast() -> None:
     }  # fmt: skip
     found = forecast_of(measured)
     assert abs(found["state"].off) < 0.01 and abs(found["seconds"].off) < 0.4
+    told = forecast_table("forecast", [measured | {"label": "one"}]).caption
+    assert str(told).startswith("Rows kept: 1 of 1 within 20 %. Seconds: 1 of 1 within 40 %.\nCosts of commit ")

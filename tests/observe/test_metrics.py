@@ -24,7 +24,7 @@ from watersmeet.cli.init import init_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.endpoint import served
-from watersmeet.observe.metrics import OperatorNumbers, backpressure_of, busy
+from watersmeet.observe.metrics import OperatorNumbers, SideNumbers, backpressure_of, busy
 from watersmeet.observe.progress import Progress, Reading, progress_of
 from watersmeet.observe.prometheus import Metrics
 
@@ -44,6 +44,7 @@ OPERATORS = {
         written=6,
         seconds=0.75,
         shards=2,
+        sides={"left": SideNumbers(state_rows=5, stored=4, bytes=200), "right": SideNumbers(state_rows=1)},
     ),
     'a+b and "c\\d"': OperatorNumbers(kind="merge", events=2, events_processed=4, seconds=0.125, shards=2),
 }
@@ -318,18 +319,51 @@ def test_rows_of_sources_count_once_and_those_of_the_result_are_the_last_joins()
 
 
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
-    board = json.loads((Path(__file__).parents[2] / "examples" / "grafana.json").read_text("utf-8"))
-    asked = {
-        (name, frozenset(re.findall(r"{{(\w+)}}", target["legendFormat"])))
-        for panel in board["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"watersmeet_\w+", target["expr"])
-    }
+    """Every metric, matched label and label of a legend is written; counters are asked for their rate, gauges not."""
     metrics = taken(FIRST)
     metrics.checkpoints = {"joined": lambda: 1}
-    labels = {name: set(re.findall(r'(\w+)="', told)) for name, told in samples(metrics.text(NOW))}
-    assert len(asked) > 15
-    assert [name for name, shown in asked if name not in labels or not shown <= labels[name]] == []
-    # No two panels stand on each other.
-    places = [tuple(panel["gridPos"][key] for key in ("x", "y")) for panel in board["panels"]]
-    assert len(set(places)) == len(places)
+    metrics.files = {"joined": {"a": lambda: 3}}
+    text = metrics.text(NOW)
+    labels = {name: set(re.findall(r'(\w+)="', told)) for name, told in samples(text)}
+    kinds = dict(re.findall(r"# TYPE (\w+) (\w+)", text))
+    targets = [target for panel in dashboard()["panels"] for target in panel["targets"]]
+    assert len(targets) > 18
+    for target in targets:
+        expression = target["expr"]
+        assert expression.count("(") == expression.count(")")
+        [(name, matched)] = re.findall(r"(watersmeet_\w+){([^}]*)}", expression)
+        shown = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
+        grouped = re.search(r" by \(([^)]*)\)", expression)
+        kept = set(grouped[1].split(", ")) if grouped else labels[name]
+        assert shown <= kept <= labels[name] | {"le"}
+        assert set(re.findall(r"(\w+)[=!~]", matched)) <= labels[name]
+        is_counter = kinds.get(name) == "counter" or name.endswith("_bucket")
+        assert is_counter == ("rate(" in expression), expression
+        assert ("[" in expression) == ("rate(" in expression or "_over_time(" in expression)
+
+
+def test_the_dashboard_has_what_grafana_asks_of_one() -> None:
+    board = dashboard()
+    assert board["schemaVersion"] >= 36 and board["title"] and board["time"].keys() == {"from", "to"}
+    variables = {one["name"]: one for one in board["templating"]["list"]}
+    assert variables["source"]["type"] == "datasource" and variables["source"]["query"] == "prometheus"
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken_cells = set[tuple[int, int]]()
+    for panel in panels:
+        assert panel["type"] in ("stat", "timeseries") and panel["title"]
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${source}"}
+        references = [target["refId"] for target in panel["targets"]]
+        assert len(set(references)) == len(references)
+        used = {name for target in panel["targets"] for name in re.findall(r"\$(\w+)", target["expr"])}
+        assert used <= variables.keys()
+        assert {"defaults", "overrides"} <= panel["fieldConfig"].keys()
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"])
+                 for y in range(place["y"], place["y"] + place["h"])}  # fmt: skip
+        assert place["x"] + place["w"] <= 24 and not cells & taken_cells, "no two panels stand on each other"
+        taken_cells |= cells
+
+
+def dashboard() -> dict[str, Any]:
+    return json.loads((Path(__file__).parents[2] / "examples" / "grafana.json").read_text("utf-8"))

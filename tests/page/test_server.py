@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection
@@ -17,11 +17,13 @@ import pytest
 from tests.page.histories import batch, project, started, write
 from typer.testing import CliRunner
 
+from watersmeet.answers.beside import questions_of
 from watersmeet.cli.app import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.history import LARGEST, history_file
 from watersmeet.observe.records import progress_as_json
 from watersmeet.page.described import Described
+from watersmeet.page.rows import Rows
 from watersmeet.page.server import served
 from watersmeet.page.watch import Watch
 
@@ -105,6 +107,43 @@ def test_every_answer_says_what_a_browser_may_do_with_it(page: str) -> None:
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["cache-control"] == "no-store"
+
+
+def test_only_rows_that_are_shown_can_be_asked_about(query: Described) -> None:
+    rows, asked = Rows(), list[tuple[str, dict[str, str | None], int]]()
+    told = replace(batch(0, time.time()), examples={"o and d": {"padded": [{"o.order_id": "3", "d.courier": None}]}})
+    write(query.storage, told)
+    watch = Watch("shop", [query], rows=rows)
+    watch.take(told)
+    with served(watch, 0, "127.0.0.1") as address:
+        [kind] = values(address, "/api/query/joined")["rows"]["kinds"]
+        number = kind["rows"][0]["number"]
+        assert values(address, f"/api/why/joined?row={number}")["text"].startswith("Spark is not ready yet")
+
+        def ask_it(name: str, row: Mapping[str, str | None], read: int) -> str:
+            asked.append((name, dict(row), read))
+            return "<b>It met nothing.</b>"
+
+        watch.ask = ask_it
+        assert values(address, f"/api/why/joined?row={number}") == {"text": "<b>It met nothing.</b>"}
+        assert asked == [("joined", {"o.order_id": "3", "d.courier": None}, 700)]
+        for wrong in ("/api/why/joined?row=99", "/api/why/joined?row=x", "/api/why/joined", "/api/why/other?row=0"):
+            assert ask(address, wrong)[0] == 404
+        assert ask(address, f"/api/why/joined?row={number}", Host="rebound.example")[0] == 403
+    with served(watch, 0, "0.0.0.0", "hush") as address:
+        assert ask(address.replace("0.0.0.0", "127.0.0.1"), f"/api/why/joined?row={number}")[0] == 401
+    assert len(asked) == 1
+
+
+def test_a_row_is_asked_about_by_what_is_shown_of_it(query: Described) -> None:
+    assert query.plan is not None
+    shown = {"o.order_id": "3", "o.item": "x" * 200, "o.order_time": "2026-03-02 08:20:00+00:00", "d.courier": None}
+    [question] = questions_of(query.plan, shown)
+    assert str(question) == "order_id 3 and order_time 2026-03-02 08:20:00", "a text that was cut says nothing"
+    assert question.source.name == "orders"
+    [other] = questions_of(query.plan, {"o.order_id": None, "o.item": None, "d.order_id": "4", "d.courier": None})
+    assert (other.source.name, other.values) == ("deliveries", {"order_id": 4, "courier": None})
+    assert questions_of(query.plan, {"o.order_id": None, "x.y": "1"}) == []
 
 
 def test_elsewhere_a_token_is_needed(query: Described) -> None:

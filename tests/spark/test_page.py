@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.page.chromium import Tab, shows
 
+from watersmeet.answers.beside import Beside
 from watersmeet.cli.script import Opened, open_script
+from watersmeet.observe.following import Following
 from watersmeet.observe.history import history_file, read_history
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.prometheus import Metrics
@@ -55,6 +57,12 @@ def arrive(folder: Path, source: str, *rows: tuple[int, float]) -> None:
     hidden = folder / source / f".{time.time_ns()}"
     hidden.write_text("\n".join(lines))
     hidden.rename(folder / source / f"{time.time_ns()}.json")
+
+
+def following(folder: Path) -> Following:
+    found = Following(folder / "storage", "joined")
+    found.look()
+    return found
 
 
 class Running:
@@ -112,6 +120,7 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
     queries = describe(opened.script, opened.queries, tmp_path / "storage")
     with Running(opened, spark, tmp_path / "storage") as running:
         watch = Watch("shop", queries, running.metrics.text, running.rows)
+        watch.ask = Beside(spark, opened.script.resolved(), opened.queries, tmp_path / "storage", "shop.sql").why
         with served(watch, 0, "127.0.0.1") as address:
             tab = Tab(browser)
             page = tab.open(address)
@@ -143,6 +152,23 @@ def test_the_page_shows_what_the_query_reports_as_it_does(
             assert seen.count(MARKUP) >= 5 and '{"id": "<b>none</b>"}' in seen
             assert "`id` is BIGINT and the text has <b>none</b>" in seen
             assert page.locator("img[src=x]").count() == 0 and page.title() != "taken"
+            page.click("tr.asks:has-text('nothing met it')")
+            page.wait_for_selector("tr.told pre:has-text('arrived')", timeout=60_000)
+            told = page.text_content("tr.told pre") or ""
+            assert "1 row of orders has id 3" in told and "padded" in told
+            assert "No row of d has its key 3." in told and MARKUP[:20] in told
+            page.focus("tr.asks:has-text('nothing met it')")
+            page.keyboard.press("Enter")
+            page.wait_for_selector("tr.told", state="detached")
+            # Bytes per side, as they were written; files that wait are counted.
+            page.focus('[data-box="join1"]')
+            page.keyboard.press("Enter")
+            left = following(tmp_path).operators["o and d"].sides["left"]
+            assert left.state_bytes and left.state_bytes > 20 * left.state_rows
+            size = left.state_bytes
+            shown = f"{size} B" if size < 1000 else f"{size / 1000:.1f} kB"
+            assert shown in (page.text_content("#part") or "")
+            page.wait_for_selector('[data-box="source1"]:has-text("backlog 0 files")', timeout=40_000)
             tab.check(address)
             served_metrics = page.request.get(f"{address}metrics").text()
             assert 'watersmeet_source_rows_total{query="joined",source="orders"} 5' in served_metrics

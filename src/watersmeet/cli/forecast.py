@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from watersmeet.families import OPERATORS
 from watersmeet.forecast.query import Given, forecast_query
 from watersmeet.forecast.rates import given_rates, sampled_rates
 from watersmeet.forecast.report import as_data, render
-from watersmeet.physical import plan_query, together_of
+from watersmeet.observe.history import read_history
+from watersmeet.observe.rates import seen_in, together
+from watersmeet.physical import QueryPlan, plan_query, together_of
 
 
 @dataclass(frozen=True)
@@ -36,28 +38,33 @@ class Load:
 def forecast_project(path: Path, load: Load, format: Format) -> None:
     """Print what every query will keep and take."""
     opened = open_script(path)
-    given = _given(opened, load)
-    together = together_of(opened.script)
-    plans = [plan_query(query, OPERATORS, together=together) for query in opened.queries]
-    found = [
-        (query.into or f"query{number}", forecast_query(plan, OPERATORS, given))
-        for number, (query, plan) in enumerate(zip(opened.queries, plans, strict=True), 1)
-    ]
+    run_together = together_of(opened.script)
+    plans = {
+        query.into or f"query{number}": plan_query(query, OPERATORS, together=run_together)
+        for number, query in enumerate(opened.queries, 1)
+    }
+    given = _given(opened, load, plans)
+    found = [(name, forecast_query(plan, OPERATORS, given)) for name, plan in plans.items()]
     if format is Format.json:
         typer.echo(json.dumps([{"query": name, **as_data(one)} for name, one in found], indent=2))
     else:
         typer.echo("\n\n".join(f"{name}: {render(one)}" for name, one in found))
 
 
-def _given(opened: Opened, load: Load) -> Given:
-    """Rates that are given go before those that were sampled; without any nothing can be said."""
-    names = {source.name.lower() for source in opened.script.sources}
-    kept = storage_folder(opened.project) / KEPT
-    rates = {**sampled_rates(kept), **given_rates(load.rates)}
-    behind = dict(_behind(text) for text in load.behind)
-    keys = dict(_keys(text) for text in load.keys)
+def _given(opened: Opened, load: Load, plans: Mapping[str, QueryPlan]) -> Given:
+    """What is given goes before what the last runs saw, and that before what was sampled; without rates, nothing."""
+    names, storage = {source.name.lower() for source in opened.script.sources}, storage_folder(opened.project)
+    seen = together(
+        [seen_in(read_history(storage, name).batches, plan) for name, plan in plans.items()],
+        sampled_rates(storage / KEPT),
+    )
+    said = given_rates(load.rates)
+    # One that is typed for all sources goes before any that was seen.
+    rates = {**({} if "" in said else seen.rates), **said}
+    behind = {**seen.behind, **dict(_behind(text) for text in load.behind)}
+    keys = {**seen.keys, **dict(_keys(text) for text in load.keys)}
     for name in (*rates, *behind, *keys):
-        if name and name not in names:
+        if name and not names.issuperset(name.split("+")):
             raise refuse("UNKNOWN_SOURCE", source=name, suggestion=did_you_mean(name, names))
     if not rates:
         raise refuse("NO_RATES", project=opened.project.script_name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,10 +19,21 @@ from watersmeet.errors import refuse
 from watersmeet.observe.progress import Progress
 from watersmeet.project import storage_folder
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Take = Callable[[Progress], None]
 """What takes in a batch."""
 TOKEN = "WATERSMEET_PAGE_TOKEN"
 """The variable with the token of a page that is served elsewhere than on this machine; without it one is made up."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a run tells the page beside it: each batch, and that the session is there by which rows are asked about."""
+
+    take: Take = lambda progress: None
+    ready: Callable[[SparkSession], None] = lambda spark: None
 
 
 @dataclass(frozen=True)
@@ -38,13 +50,13 @@ class Page:
         return self.port is not None and self.shows_rows
 
     @contextmanager
-    def serving(self, opened: Opened, metrics: Callable[[], str] | None = None) -> Generator[Take]:
-        """Serve it while this is entered, and say where; gives what takes in the batches of queries that run here.
+    def serving(self, opened: Opened, metrics: Callable[[], str] | None = None, typed: str = ".") -> Generator[Shown]:
+        """Serve it while this is entered, and say where; gives what a run tells it.
 
-        ``metrics``: what Prometheus is told, where they run here.
+        ``metrics``: what Prometheus is told, where queries run here; ``typed``: the project, as it was typed.
         """
         if self.port is None:
-            yield lambda progress: None
+            yield Shown()
             return
         check_installed()
         from watersmeet.page.described import describe
@@ -57,7 +69,14 @@ class Page:
         watch = Watch(opened.project.name, queries, metrics, rows)
         with served(watch, self.port, self.host, os.environ.get(TOKEN)) as address:
             typer.echo(f"The page is at {address}", err=True)
-            yield watch.take
+
+            def ready(spark: SparkSession) -> None:
+                from watersmeet.answers.beside import Beside
+
+                script, storage = opened.script.resolved(), storage_folder(opened.project)
+                watch.ask = Beside(spark, script, opened.queries, storage, typed).why
+
+            yield Shown(watch.take, ready if self.shows_rows else lambda spark: None)
 
 
 def check_installed() -> None:

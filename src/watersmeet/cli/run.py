@@ -16,11 +16,12 @@ import typer
 
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.interruption import interruptible, interruptions_noted
-from watersmeet.cli.page import Page, Take
+from watersmeet.cli.page import Page, Shown
 from watersmeet.cli.progress import Board, progress_in_short, progress_line
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
+from watersmeet.observe.departures import Forecasts
 from watersmeet.observe.endpoint import LOOPBACK, served
 from watersmeet.observe.logs import Logging, log
 from watersmeet.observe.prometheus import Metrics
@@ -159,7 +160,7 @@ def run_project(
         with (
             interruptible(),
             endpoint.serving(metrics),
-            page.serving(opened, metrics.text) as shown,
+            page.serving(opened, metrics.text, str(path)) as shown,
             used,
             _logging(logging, storage),
             board,
@@ -168,6 +169,8 @@ def run_project(
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
                 board.wait_for("the first batch is under way")
+                if cluster.remote is None:
+                    shown.ready(spark)
                 run_opened(opened, spark, storage, trigger, board, metrics, then, page, shown)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
@@ -189,28 +192,38 @@ def run_opened(
     metrics: Metrics | None = None,
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
     page: Page = Page(),  # noqa: B008 - it is frozen
-    shown: Take = lambda progress: None,
+    shown: Shown = Shown(),  # noqa: B008 - it is frozen
 ) -> None:
     """Run what was opened; refusals have their places in the user's files.
 
     An interruption waits until no call to Spark is under way: one that is cut off would be reported as an error. A
     second one does not wait.
     """
+    from watersmeet.families import OPERATORS
+    from watersmeet.physical import plan_query, read_sources
     from watersmeet.spark.exchange.observed import page_of_spark
+    from watersmeet.spark.past.waiting import waiting_files
     from watersmeet.spark.run import watching
     from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
     names = [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
     taken.checkpoints = {name: size_of(storage / "checkpoints" / name) for name in names}
+    plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
+    taken.files = {
+        name: waiting_files(read_sources(plan.relation), storage / "checkpoints" / name) for name, plan in plans.items()
+    }
     recorder = Recorder(storage, tell, page_of_spark(spark))
+    forecasts = Forecasts(plans, storage)
 
     def show(progress: Progress) -> None:
         taken.take(progress)
         recorder.take(progress)
         log_batch(progress)
-        shown(progress)
+        shown.take(progress)
         board.show(progress)
+        for departure in forecasts.left(progress):
+            tell(f"{progress.query}: {departure}")
 
     def start(query: str) -> None:
         recorder.start(query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from watersmeet.explanation.topology import Inputs
 from watersmeet.plan.facts import Fact
@@ -30,6 +30,18 @@ def _is_padded(join: AnalyzedJoin, port: int, who: str) -> str:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """How far apart the two rows of a pair are: by what that is told, and how far they may be, if that is known.
+
+    Without a ``unit`` there is nothing to tell, and ``why`` says so.
+    """
+
+    unit: Literal["event time", "clock", "arrivals"] | None = None
+    bound: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class JoinExplainer(Generic[J]):
     """What is said of a family of joins.
 
@@ -40,6 +52,7 @@ class JoinExplainer(Generic[J]):
     - ``stays``: why a filter on rows of a side (``who``) stays behind the join; "": it does not
     - ``asked``: a join as it was asked for, in the words of the family; None: it is not one of these
     - ``asked_of_source``, ``asked_of_join``: what its clauses behind a source, and behind a condition, ask for
+    - ``apart``: how far apart the two rows of a pair are, of an operator of the family
     """
 
     heading: Callable[[J], str]
@@ -50,6 +63,7 @@ class JoinExplainer(Generic[J]):
     asked: Callable[[Relation], Asked | None] = lambda relation: None
     asked_of_source: Callable[[Clause | None], tuple[Fact, ...]] = lambda clause: ()
     asked_of_join: Callable[[tuple[Clause, ...]], tuple[Fact, ...]] = lambda clauses: ()
+    apart: Callable[[Any], Apart] = lambda operator: Apart()
 
     def as_data(self, query: AnalyzedQuery, join: J, names: Names) -> Mapping[str, object]:
         """What is said of a join, for machines."""

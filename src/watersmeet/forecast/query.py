@@ -8,7 +8,7 @@ query which keeps up settles at ``fixed / (1 - busy)`` seconds, where ``busy`` i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from watersmeet.forecast.costs import MEASURED, Costs
 from watersmeet.forecast.family import Families, Life
@@ -58,7 +58,8 @@ class Given:
 class KeptForecast:
     """What an operator keeps of a port: ``rows`` and ``bytes``, or what is ``missing`` to know them; ``law`` in words.
 
-    ``fullest``: how many of the rows are in the fullest shard.
+    ``fullest``: how many of the rows are in the fullest shard. ``port``: whose they are; ``behind``: the port whose
+    watermark ends their lives. ``per_second``: how many come; ``by_time``: whether that is what decides.
     """
 
     who: str
@@ -67,6 +68,10 @@ class KeptForecast:
     bytes: float | None = None
     fullest: float | None = None
     missing: str = ""
+    port: int = 0
+    behind: int | None = None
+    per_second: float = 0.0
+    by_time: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ def _useful(given: Given, plans: tuple[JoinPlan, ...], rates: list[Rate | None])
 def _operator(plan: JoinPlan, families: Families, given: Given) -> OperatorForecast:
     # What stands behind a relation, or follows the upserts of a source, goes by the name of its operator.
     lives = families[getattr(plan.analyzed, "family", plan.operator.name)].forecast(plan)
-    kept = tuple(_kept(plan, life, given) for life in lives)
+    kept = tuple(replace(_kept(plan, life, given), port=life.port, behind=life.behind) for life in lives)
     rates = [_rate(port.input, given) for port in plan.ports]
     known = [rate for rate in rates if rate is not None]
     rows_in = sum(rate.per_second for rate in known) if len(known) == len(rates) else None
@@ -221,7 +226,9 @@ def _kept(plan: JoinPlan, life: Life, given: Given) -> KeptForecast:
     spread = 1.0 if port.route == "all" else max(1 / given.shards, rate.heaviest if rate is not None else 0.0)
     spread = 1.0 if port.route == "one" else spread
     copies = given.shards if port.route == "all" else 1
-    return KeptForecast(who, life.law, rows * copies, rows * copies * width, rows * spread)
+    per_second, by_time = 0.0 if rate is None else rate.per_second, life.by == "time" and not life.per_key
+    stored = rows * copies
+    return KeptForecast(who, life.law, stored, stored * width, rows * spread, per_second=per_second, by_time=by_time)
 
 
 def _missing(relation: RelationPlan, who: str) -> str:
@@ -234,6 +241,9 @@ def _rate(relation: RelationPlan, given: Given) -> Rate | None:
     """The rate of what feeds a port; of a join before it nobody knows it."""
     match relation:
         case ScanPlan():
+            whole = given.rates.get("+".join(part.name for part in relation.parts).lower()) if relation.parts else None
+            if whole is not None:
+                return whole
             if relation.parts:
                 rates = [given.rate(part.name) for part in relation.parts]
                 known = [rate for rate in rates if rate is not None]

@@ -1,4 +1,4 @@
-"""How fast rows come: given, or found by ``watersmeet advise``."""
+"""How fast rows come: given, found by ``watersmeet advise``, or seen in the last runs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from watersmeet.errors import refuse
 
-Origin = Literal["given", "sampled"]
-"""Where a rate comes from. ``sampled``: ``watersmeet advise`` has counted rows per event time."""
+Origin = Literal["given", "sampled", "runs"]
+"""Where a rate comes from. ``sampled``: ``watersmeet advise`` has counted rows per event time; ``runs``: the batches of
+the last runs did."""
 
 _RATE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*/\s*(s|sec|second|min|m|minute|h|hour|d|day)\s*")
 _SECONDS = {"s": 1, "sec": 1, "second": 1, "min": 60, "m": 60, "minute": 60, "h": 3600, "hour": 3600, "d": 86400}

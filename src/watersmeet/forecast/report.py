@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from watersmeet.duration import rough_duration
 from watersmeet.forecast.query import KeptForecast, QueryForecast
 from watersmeet.forecast.units import shown
 
 UNKNOWN = "not known"
+ORIGINS = {"given": "given", "sampled": "sampled", "runs": "of the last runs"}
 
 
 def render(found: QueryForecast) -> str:
@@ -20,10 +22,13 @@ def _lines(found: QueryForecast) -> Iterator[str]:
     given = found.given
     yield f"forecast on {given.cores} cores, in {given.shards} shards"
     rates = [
-        f"{name or 'every other source'} {shown(rate.per_second, 'rows/s')} ({rate.origin})"
+        f"{name or 'every other source'} {shown(rate.per_second, 'rows/s')} ({ORIGINS[rate.origin]})"
         for name, rate in given.rates.items()
     ]
     yield f"├─ rates    {', '.join(rates) or 'none are known'}"
+    behind = [f"{name} {rough_duration(by)}" for name, by in given.behind.items() if by]
+    if behind:
+        yield f"├─ behind   {', '.join(behind)}"
     for operator in found.operators:
         yield f"├─ {operator.name}"
         rows = [(f"│    {one.who}", _number(one.rows, "rows"), _number(one.bytes, "B"), _fullest(one), one.law)

@@ -27,13 +27,27 @@ ROUNDED = 0.05
 
 @dataclass(frozen=True)
 class SideNumbers:
-    """What one side of an operator did in a batch; the names are those of `OperatorNumbers`."""
+    """What one side of an operator did in a batch; the names are those of `OperatorNumbers`.
+
+    ``stored``: rows that were written to the state, those of merged runs too; ``bytes``: what they took there.
+    """
 
     rows: int = 0
     late: int = 0
     padded: int = 0
     dropped: int = 0
     state_rows: int = 0
+    stored: int = 0
+    bytes: int = 0
+
+    @property
+    def state_bytes(self) -> int | None:
+        """About the bytes that its rows take in the state, by what rows took that were written; None: not known yet.
+
+        >>> SideNumbers(state_rows=10, stored=4, bytes=100).state_bytes
+        250
+        """
+        return round(self.state_rows * self.bytes / self.stored) if self.stored else 0 if not self.state_rows else None
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,8 @@ class OperatorNumbers:
     - ``kind``: what its family is called; nothing where it is not known
     - ``events``: rows that came out of it, padded ones and those of `UNMATCHED ... INTO` too; late rows do not
     - ``events_processed``: rows that came in
-    - ``seconds``: how long its shards computed, added up; ``shards``: how many there are
+    - ``seconds``: how long its shards computed, added up; ``shards``: how many there are; ``fullest``: what the one
+      keeps that keeps most
     - ``matched``, ``padded``, ``late``, ``dropped``, ``state_rows``, ``written``: as in `Progress`
     - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late: how many, by
       the number of a range (`watersmeet.joins.core.spread`). Of many, some stand for all
@@ -64,6 +79,7 @@ class OperatorNumbers:
     written: int = 0
     seconds: float = 0.0
     shards: int = 0
+    fullest: int = 0
     delays: Mapping[str, int] = field(default_factory=dict[str, int])
     lateness: Mapping[str, int] = field(default_factory=dict[str, int])
     sides: Mapping[str, SideNumbers] = field(default_factory=dict[str, SideNumbers])
@@ -100,6 +116,7 @@ def operator_numbers(
         written=total("written"),
         seconds=round(computed, 6),
         shards=shards,
+        fullest=total("fullest"),
         delays=_spread(observed.get("delays")),
         lateness=_spread(observed.get("lateness")),
         sides=_sides(observed),
@@ -119,14 +136,14 @@ def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:
     """What is there per side.
 
     >>> _sides({"rows_left": 3, "state_left": 2, "rows_right": None})["left"]
-    SideNumbers(rows=3, late=0, padded=0, dropped=0, state_rows=2)
+    SideNumbers(rows=3, late=0, padded=0, dropped=0, state_rows=2, stored=0, bytes=0)
     """
 
     def number(name: str, side: str) -> int:
         return int(observed.get(f"{name}_{side}") or 0)
 
     sides = [name.removeprefix("rows_") for name in observed if name.startswith("rows_")]
-    names = ("rows", "late", "padded", "dropped", "state")
+    names = ("rows", "late", "padded", "dropped", "state", "stored", "bytes")
     return {side: SideNumbers(*(number(name, side) for name in names)) for side in sides}
 
 

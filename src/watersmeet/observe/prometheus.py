@@ -5,15 +5,16 @@ Counters add up what the batches did since the process began; gauges tell of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import monotonic, time
-from typing import Literal, TypeVar
+from typing import Literal
 
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.observe.metrics import Health, OperatorNumbers
+from watersmeet.observe.metrics import Health, OperatorNumbers, SideNumbers
 from watersmeet.observe.progress import Progress
+from watersmeet.observe.records import added_up
 from watersmeet.observe.totals import ended
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -21,7 +22,6 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, str]
 Status = Literal["healthy", "hanging", "failed"]
 """``hanging``: of some query nothing was heard for too long; ``failed``: some query has, whatever the others do."""
-T = TypeVar("T", Progress, OperatorNumbers)
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,12 @@ OPERATOR = (
 )
 """Per operator. The names begin with ``watersmeet_``, as all do."""
 
+SIDE = (
+    Family("operator_side_state_rows", "gauge", "Rows of the side that are kept.", "state_rows"),
+    Family("operator_side_state_bytes", "gauge", "About the bytes that they take in the state.", "state_bytes"),
+)
+"""Per side of an operator."""
+
 TOTAL = (
     Family("query_rows_in_total", "counter", "Rows of the sources of the query.", "rows_in"),
     Family("query_rows_out_total", "counter", "Rows of the result.", "rows_out"),
@@ -78,6 +84,7 @@ CHECKPOINT = Family("query_checkpoint_bytes", "gauge", "Size of the checkpoint, 
 SOURCE_ROWS = Family("source_rows_total", "counter", "Rows of the source.", "sources")
 SOURCE_MALFORMED = Family("source_malformed_total", "counter", "Rows of it that could not be read.", "malformed_of")
 BACKLOG = Family("topic_backlog_rows", "gauge", "Rows that were there and waited for the next batch.", "backlog")
+FILES = Family("source_backlog_files", "gauge", "Files of the source that no batch has read yet.")
 LAG = Family("watermark_lag_seconds", "gauge", "How far the watermark of a column that holds times is behind now.")
 TIMES = Family("watermark_seconds", "gauge", "Watermark of a column that holds times, in seconds since 1970.")
 NUMBERS = Family("watermark", "gauge", "Watermark of a column that holds numbers.")
@@ -88,7 +95,7 @@ BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 BATCHES_LONG = 10
 """A query hangs no sooner than after so many times what its longest batch took."""
 
-_ADDED_UP = frozenset({"seconds"} | {one.number for one in (*OPERATOR, *TOTAL) if one.type == "counter"})
+_ADDED_UP = ("seconds", *(one.number for one in TOTAL))
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,8 @@ class QueryMetrics:
 
     def plus(self, progress: Progress) -> QueryMetrics:
         """The metrics after one more batch. A query that has batches runs."""
-        operators = {name: _added(self.operators.get(name), now) for name, now in progress.operators.items()}
+        known = self.operators
+        operators = {n: added_up([known[n], now]) if n in known else now for n, now in progress.operators.items()}
         return QueryMetrics(
             progress,
             _added(self.total, progress),
@@ -134,7 +142,8 @@ class Metrics:
 
     A query hangs if nothing was heard of it for ``patience`` seconds, or for ten times what its longest batch took if
     that is more: it had no batch, does not wait for rows, and has not ended. None: no query does. ``checkpoints``: what
-    tells how large that of a query is, None where that is not known.
+    tells how large that of a query is, None where that is not known; ``files``: by query and source, what tells how
+    many files wait.
 
     >>> metrics = Metrics()
     >>> metrics.take(Progress("joined", 0, rows_in=3))
@@ -146,6 +155,7 @@ class Metrics:
     def __init__(self, patience: float | None = None) -> None:
         self.patience = patience
         self.checkpoints: Mapping[str, Callable[[], int | None]] = {}
+        self.files: Mapping[str, Mapping[str, Callable[[], int | None]]] = {}
         self._lock = Lock()
         self._queries: dict[str, QueryMetrics] = {}
         self._heard: dict[str, float] = {}
@@ -198,15 +208,21 @@ class Metrics:
     def text(self, now: float | None = None) -> str:
         """All metrics in the text format; ``now``: seconds since 1970."""
         sizes = {name: size for name, measured in self.checkpoints.items() if (size := measured()) is not None}
-        return "".join(f"{line}\n" for line in _lines(self.queries, sizes, time() if now is None else now))
+        waiting = [
+            ({"query": query, "source": source}, count)
+            for query, sources in self.files.items()
+            for source, counted in sources.items()
+            if (count := counted()) is not None
+        ]
+        lines = [*_lines(self.queries, sizes, time() if now is None else now), *_family(FILES, waiting)]
+        return "".join(f"{line}\n" for line in lines)
 
 
-def _added(before: T | None, now: T) -> T:
+def _added(before: Progress | None, now: Progress) -> Progress:
     """Both together: what is counted adds up, of the rest the latest is told."""
     if before is None:
         return now
-    counted = [name for name in _ADDED_UP if hasattr(now, name)]
-    return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in counted})
+    return replace(now, **{name: getattr(before, name) + getattr(now, name) for name in _ADDED_UP})
 
 
 def _summed(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
@@ -217,6 +233,9 @@ def _lines(queries: Mapping[str, QueryMetrics], checkpoints: Mapping[str, int], 
     """The families that have samples, each with its help, its type and all its samples in a row."""
     for family in OPERATOR:
         yield from _family(family, [(labels, getattr(one, family.number)) for labels, one in _operators(queries)])
+    for family in SIDE:
+        found = [(labels, getattr(one, family.number)) for labels, one in _sides(queries)]
+        yield from _family(family, [(labels, number) for labels, number in found if number is not None])
     for family in (HEALTH, BATCHES):
         yield from _family(family, [({"query": n}, getattr(one, family.number)) for n, one in queries.items()])
     latest = {name: one.latest for name, one in queries.items() if one.latest is not None}
@@ -265,6 +284,12 @@ def _operators(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, Op
             yield {"query": query, "operator": name, "kind": numbers.kind}, numbers
 
 
+def _sides(queries: Mapping[str, QueryMetrics]) -> Iterator[tuple[Labels, SideNumbers]]:
+    for labels, numbers in _operators(queries):
+        for side, one in numbers.sides.items():
+            yield {**labels, "side": side}, one
+
+
 def _marks(latest: Mapping[str, Progress], *, of_times: bool) -> Iterator[tuple[Labels, float]]:
     """The watermarks of columns that hold times, or of those that hold numbers; an ended one is infinite."""
     for query, progress in latest.items():
@@ -274,7 +299,7 @@ def _marks(latest: Mapping[str, Progress], *, of_times: bool) -> Iterator[tuple[
                 yield {"query": query, "column": column}, float("inf") if mark == END_OF_INPUT else known
 
 
-def _family(family: Family, samples: list[tuple[Labels, float]]) -> Iterator[str]:
+def _family(family: Family, samples: Sequence[tuple[Labels, float]]) -> Iterator[str]:
     if not samples:
         return
     name = f"watersmeet_{family.name}"

@@ -13,7 +13,7 @@ N = TypeVar("N", Progress, OperatorNumbers, SideNumbers)
 
 _COUNTED = frozenset({
     "rows_in", "rows_out", "matched", "padded", "late", "dropped", "written", "malformed", "seconds", "batches",
-    "events", "events_processed", "rows",
+    "events", "events_processed", "rows", "stored", "bytes",
 })  # fmt: skip
 """What adds up over batches; of the rest the latest counts."""
 _COUNTED_BY_NAME = ("sources", "malformed_of", "parts")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from watersmeet.explanation.family import Apart, JoinExplainer
 from watersmeet.explanation.physical import known
 from watersmeet.explanation.query import query_topology
 from watersmeet.explanation.topology import Topology
@@ -19,12 +20,14 @@ from watersmeet.physical import (
     join_plans,
     limits_of,
     plan_query,
+    read_sources,
     scan_plans,
     together_of,
 )
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.relation import AnalyzedQuery
 from watersmeet.references import masked
+from watersmeet.spark.past.waiting import Waiting, waiting_files
 
 
 @dataclass(frozen=True)
@@ -56,9 +59,9 @@ class Described:
     """A query as its text says it is.
 
     - ``sides``: those of each operator, by its name and by theirs
-    - ``bounds``: per operator, how far apart in time two rows may be that meet; nothing where no bound says so
-    - ``topics``: which topics a source reads, for they tell what is waiting
-    - ``apart``: which rows have sinks of their own, ``late`` and ``malformed``
+    - ``apart``: per operator that joins, how far apart the two rows of a pair are
+    - ``topics``: which topics a source reads, for they tell what is waiting; ``files``: how many files of it wait
+    - ``own_sinks``: which rows have sinks of their own, ``late`` and ``malformed``
     """
 
     name: str
@@ -68,10 +71,18 @@ class Described:
     drawing: Drawing
     columns: Mapping[str, Column] = field(default_factory=dict[str, Column])
     sides: Mapping[str, Mapping[str, Side]] = field(default_factory=dict[str, Mapping[str, Side]])
-    bounds: Mapping[str, int] = field(default_factory=dict[str, int])
+    apart: Mapping[str, Apart] = field(default_factory=dict[str, Apart])
     topics: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    files: Mapping[str, Waiting] = field(default_factory=dict[str, Waiting])
     max_rows: int | None = None
-    apart: frozenset[str] = frozenset()
+    plan: QueryPlan | None = None
+    own_sinks: frozenset[str] = frozenset()
+
+    @property
+    def bounds(self) -> dict[str, int]:
+        """Per operator, how far apart in event time two rows may be that meet, where a bound says so."""
+        known = {name: one.bound for name, one in self.apart.items() if one.unit == "event time"}
+        return {name: bound for name, bound in known.items() if bound is not None}
 
     @property
     def checkpoint(self) -> Path:
@@ -84,6 +95,7 @@ def describe(script: Script, queries: Sequence[AnalyzedQuery], storage: Path) ->
     limits = limits_of(script)
     found: list[Described] = []
     for number, (asked, query) in enumerate(zip(script.queries, queries, strict=True), 1):
+        name = asked.into or f"query{number}"
         late = "kept" if query.late_into else "counted"
         plan = plan_query(query, OPERATORS, late=late, together=together_of(script))
         graph = query_topology(query, known(plan, OPERATORS).with_sinks(script.sinks))
@@ -91,16 +103,18 @@ def describe(script: Script, queries: Sequence[AnalyzedQuery], storage: Path) ->
         kept = [("late", query.late_into is not None), ("malformed", any("MALFORMED" in a.of for a in query.apart))]
         found.append(
             Described(
-                asked.into or f"query{number}",
+                name,
                 masked(script.text[asked.span.start : asked.span.end]).strip(),
                 storage,
                 graph,
                 drawing_of(graph),
                 _columns(plan, script),
                 {name: _sides(join) for name, join in joins.items()},
-                {name: bound for name, join in joins.items() if (bound := _bound(join)) is not None},
+                {name: apart for name, join in joins.items() if (apart := _apart(join)) is not None},
                 _topics(plan),
+                waiting_files(read_sources(plan.relation), storage / "checkpoints" / name),
                 None if limits is None else limits.max_rows,
+                plan,
                 frozenset(name for name, is_kept in kept if is_kept),
             )
         )
@@ -139,18 +153,16 @@ def _side(input: object, times: tuple[str, ...]) -> Side:
     return Side(alias if alias and not alias.startswith("#") else "rows", times)
 
 
-def _bound(join: JoinPlan) -> int | None:
-    """How far apart two rows may be at most: what the bounds of an operator allow in the wider direction."""
-    bounds = getattr(join.operator, "bounds", ())
-    constants = [abs(bound.constant) for bound in bounds]
-    return max(constants, default=None)
+def _apart(join: JoinPlan) -> Apart | None:
+    """How far apart the two rows of a pair are; None: it makes no pairs."""
+    explain = OPERATORS[getattr(join.analyzed, "family", join.operator.name)].explain
+    return explain.apart(join.operator) if isinstance(explain, JoinExplainer) else None
 
 
 def _topics(plan: QueryPlan) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for scan in scan_plans(plan.relation):
-        for source in scan.parts or (scan.source,):
-            topics = source.options.get("subscribe", "")
-            if topics:
-                found[source.name] = tuple(topic.strip() for topic in topics.split(","))
+    for source in read_sources(plan.relation):
+        topics = source.options.get("subscribe", "")
+        if topics:
+            found[source.name] = tuple(topic.strip() for topic in topics.split(","))
     return found

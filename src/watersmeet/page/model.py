@@ -69,6 +69,7 @@ def detail(described: Described, following: Following, now: float) -> dict[str, 
                 "rows": rows,
                 "rate": round(rates.sources.get(name, 0.0), 1),
                 "backlog": _backlog(described, last, name),
+                "waiting_files": _waiting_files(described, name),
             }
             for name, rows in totals.sources.items()
         },
@@ -105,7 +106,7 @@ def _operator(described: Described, name: str, numbers: OperatorNumbers, last: P
         "shards": numbers.shards,
         "bound": described.bounds.get(name),
         "sides": {
-            side: {"name": called[side].name if side in called else side, **asdict(one)}
+            side: {"name": called[side].name if side in called else side, **asdict(one), "state_bytes": one.state_bytes}
             for side, one in numbers.sides.items()
         },
     }
@@ -116,6 +117,12 @@ def _backlog(described: Described, last: Progress | None, source: str) -> int | 
     topics = described.topics.get(source, ())
     known = [last.backlog[topic] for topic in topics if last is not None and topic in last.backlog]
     return sum(known) if known else None
+
+
+def _waiting_files(described: Described, source: str) -> int | None:
+    """The files of a source that no batch has read yet; None: that is not known."""
+    known = [described.files[name]() for name in source.split("+") if name in described.files]
+    return sum(one or 0 for one in known) if known and None not in known else None
 
 
 def _marks(described: Described, last: Progress) -> list[dict[str, object]]:

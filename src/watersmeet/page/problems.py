@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from watersmeet.duration import MINUTE, SECOND, rough_duration
+from watersmeet.observe.departures import departures_of
 from watersmeet.observe.following import Following
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.totals import ended
@@ -121,7 +122,7 @@ def late(described: Described, following: Following, now: float) -> Iterator[Pro
         whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
         text = f"{count:,} rows came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
         advice = _longer_lag(described, following, most)
-        if "late" not in described.apart:
+        if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
         yield Problem("wrong", text, advice)
 
@@ -145,7 +146,9 @@ def malformed(described: Described, following: Following, now: float) -> Iterato
             counts[source] = counts.get(source, 0) + count
     for source, count in counts.items():
         kept = (
-            "They are kept." if "malformed" in described.apart else "`MALFORMED INTO sink` behind the query keeps them."
+            "They are kept."
+            if "malformed" in described.own_sinks
+            else "`MALFORMED INTO sink` behind the query keeps them."
         )
         yield Problem("wrong", f"{count:,} rows of {source} could not be read in the last 10 min.", kept)
 
@@ -189,8 +192,15 @@ def never_matched(described: Described, following: Following, now: float) -> Ite
         yield Problem("watch", text, "See whether the keys of both sides are written alike, and the times of one zone.")
 
 
+def departed(described: Described, following: Following, now: float) -> Iterator[Problem]:
+    """A state is twice as large as its forecast."""
+    for one in [] if described.plan is None else departures_of(described.plan, following.batches):
+        advice = f"`watersmeet explain --forecast` has the law; `watersmeet state show` what {one.operator} keeps."
+        yield Problem("watch", str(one), advice)
+
+
 Finder = Callable[[Described, Following, float], Iterator[Problem]]
-FINDERS: tuple[Finder, ...] = (failed, silent, held_back, late, malformed, full, slow, never_matched)
+FINDERS: tuple[Finder, ...] = (failed, silent, held_back, late, malformed, full, slow, never_matched, departed)
 
 
 def _recent(following: Following) -> list[Progress]:

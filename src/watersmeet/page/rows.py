@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from watersmeet.duration import rough_duration
 from watersmeet.observe.progress import Progress
@@ -21,15 +22,16 @@ KINDS = {
 }
 ELSEWHERE = "Rows are shown beside a run only, by `watersmeet run --page`: they are not written down."
 SWITCHED_OFF = "Rows are switched off by --no-rows."
-SOME = "Some of the latest rows, of any one shard of each batch."
+SOME = "Some of the latest rows, of any one shard of each batch. Choose one to see what became of it, and why."
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row with its values as text, and why it is where it is."""
+    """A row with its values as text, why it is where it is, and the number by which it is asked for."""
 
     values: Mapping[str, str | None]
     why: str
+    number: int = 0
 
 
 class Rows:
@@ -38,13 +40,19 @@ class Rows:
     def __init__(self, note: str = SOME) -> None:
         self.note = note
         self._kept: dict[tuple[str, str, str], deque[Row]] = {}
+        self._numbers = count()
 
     def take(self, progress: Progress) -> None:
         """Take the rows of a batch."""
         for name, kinds in progress.examples.items():
             for kind, rows in kinds.items():
                 kept = self._kept.setdefault((progress.query, kind, name), deque(maxlen=KEPT))
-                kept.extendleft(Row(*_told(kind, dict(row), progress)) for row in rows)
+                kept.extendleft(Row(*_told(kind, dict(row), progress), next(self._numbers)) for row in rows)
+
+    def row(self, query: str, number: int) -> Row | None:
+        """The row of that number, if it is still shown."""
+        found = (row for (of, _, _), rows in self._kept.items() if of == query for row in rows)
+        return next((row for row in found if row.number == number), None)
 
     def shown(self, query: str) -> dict[str, object]:
         """What the page shows of a query: a table of each kind, and of each operator if several have rows of it."""
@@ -54,7 +62,10 @@ class Rows:
         tables: list[dict[str, object]] = []
         for kind, name, rows in sorted(found, key=lambda one: (order.index(one[0]), one[1])):
             columns = list(dict.fromkeys(column for row in rows for column in row.values))
-            values = [{"values": [row.values.get(column) for column in columns], "why": row.why} for row in rows]
+            values = [
+                {"values": [row.values.get(column) for column in columns], "why": row.why, "number": row.number}
+                for row in rows
+            ]
             where = f" ({name})" if several else ""
             tables.append({"name": f"{KINDS[kind]}{where}", "kind": kind, "columns": columns, "rows": values})
         return {"note": self.note, "kinds": tables}

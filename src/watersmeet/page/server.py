@@ -31,6 +31,7 @@ PORT = 8484
 """Where the page is if nobody says otherwise."""
 LOOKED, TOLD = 0.5, 10.0
 """Seconds between two looks for what is new, and after which something is said even if nothing is."""
+GONE = "That row is no longer shown."
 TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
 OWN = ("page.js", "parts.js", "charts.js", "words.js", "page.css", "icon.svg")
 OF_OTHERS = ("preact-htm.js", "uplot.js", "uplot.css")
@@ -54,6 +55,12 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
             return PlainTextResponse("Metrics are served where the queries run: `watersmeet run --page`.\n", 404)
         return Response(watch.metrics(), media_type=CONTENT_TYPE)
 
+    def why(request: Request) -> Response:
+        # In a thread of its own, as all that is not async.
+        number = request.query_params.get("row", "")
+        text = watch.why(request.path_params["name"], int(number)) if number.isdecimal() else None
+        return JSONResponse({"text": GONE if text is None else text}, 404 if text is None else 200)
+
     async def changes(request: Request) -> Response:
         return StreamingResponse(_changes(watch, request, stopping), media_type="text/event-stream")
 
@@ -64,6 +71,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
         Route("/api/project", project),
         Route("/api/query/{name:path}", found(watch.query)),
         Route("/api/drawing/{name:path}", found(watch.drawing)),
+        Route("/api/why/{name:path}", why),
         Route("/api/changes", changes),
         Route("/metrics", metrics),
     ]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from watersmeet.duration import rough_duration
+from watersmeet.explanation.family import Apart
 from watersmeet.joins.core.spread import longest_in
 from watersmeet.observe.following import Following
 from watersmeet.observe.metrics import OperatorNumbers
 from watersmeet.page.described import Described
 
+Unit = Literal["time", "number", "arrivals"]
+"""What lengths are of: microseconds, numbers of a column, or rows that arrived."""
 BARS = 14
 """How many bars a histogram has at most."""
+PAIR = "Between the two rows of a pair"
 PARTS = 4
 """Ranges of one power of two, which a bar holds together."""
 
@@ -22,16 +27,16 @@ def spreads_of(described: Described, following: Following) -> list[dict[str, obj
     several = len(following.operators) > 1
     for name, numbers in following.operators.items():
         where = f" in {name}" if several else ""
-        is_time = _is_temporal(described, following, name)
+        is_time, apart = _is_temporal(described, following, name), described.apart.get(name, Apart())
         if numbers.delays:
-            words = _delays_in_words(numbers, described.bounds.get(name), is_time)
-            title = f"Between the two rows of a pair{where}"
-            found.append({"title": title, "words": words, "temporal": is_time, "bars": _bars(numbers.delays)})
+            unit: Unit = "time" if apart.unit == "clock" else "arrivals" if apart.unit == "arrivals" else is_time
+            words = _delays_in_words(numbers, apart.bound, unit)
+            found.append({"title": f"{PAIR}{where}", "words": words, "unit": unit, "bars": _bars(numbers.delays)})
+        elif apart.why:
+            found.append({"title": f"{PAIR}{where}", "words": apart.why, "unit": is_time, "bars": []})
         if numbers.lateness:
             words = _late_in_words(numbers, is_time)
-            found.append(
-                {"title": f"Late by{where}", "words": words, "temporal": is_time, "bars": _bars(numbers.lateness)}
-            )
+            found.append({"title": f"Late by{where}", "words": words, "unit": is_time, "bars": _bars(numbers.lateness)})
     return found
 
 
@@ -63,28 +68,29 @@ def _bars(counts: Mapping[str, int]) -> list[dict[str, object]]:
     return [{"until": longest_in(power * PARTS), "count": count} for power, count in found]
 
 
-def _delays_in_words(numbers: OperatorNumbers, bound: int | None, is_time: bool) -> str:
+def _delays_in_words(numbers: OperatorNumbers, bound: int | None, unit: Unit) -> str:
     """How long most pairs take, against the bound.
 
-    >>> _delays_in_words(OperatorNumbers(delays={"118": 99, "125": 1}), 7_200_000_000, True)
+    >>> _delays_in_words(OperatorNumbers(delays={"118": 99, "125": 1}), 7_200_000_000, "time")
     '99 % within 13 min 25 s, the bound is 2 h.'
     """
-    said = f"99 % within {_length(within(numbers.delays, 0.99), is_time)}"
-    return f"{said}, the bound is {_length(bound, is_time)}." if bound is not None else f"{said}."
+    said = f"99 % within {_length(within(numbers.delays, 0.99), unit)}"
+    return f"{said}, the bound is {_length(bound, unit)}." if bound is not None else f"{said}."
 
 
-def _late_in_words(numbers: OperatorNumbers, is_time: bool) -> str:
-    half, most = (_length(within(numbers.lateness, share), is_time) for share in (0.5, 0.99))
+def _late_in_words(numbers: OperatorNumbers, unit: Unit) -> str:
+    half, most = (_length(within(numbers.lateness, share), unit) for share in (0.5, 0.99))
     return f"Half by no more than {half}, 99 % by no more than {most}: a lag that much larger would take them in."
 
 
-def _length(micros: int, is_time: bool) -> str:
-    if not is_time:
-        return f"{micros:,}"
+def _length(micros: int, unit: Unit) -> str:
+    if unit != "time":
+        return f"{micros:,} arrivals" if unit == "arrivals" else f"{micros:,}"
     return rough_duration(micros) if micros >= 1_000_000 else f"{-(-micros // 1000)} ms"
 
 
-def _is_temporal(described: Described, following: Following, operator: str) -> bool:
+def _is_temporal(described: Described, following: Following, operator: str) -> Unit:
     last = following.totals.last
     columns = [column for side in described.sides.get(operator, {}).values() for column in side.columns]
-    return last is None or not columns or any(column in last.temporal for column in columns)
+    is_time = last is None or not columns or any(column in last.temporal for column in columns)
+    return "time" if is_time else "number"

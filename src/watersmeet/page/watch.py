@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 
 from watersmeet.observe.following import Following
@@ -12,12 +12,16 @@ from watersmeet.page.described import Described
 from watersmeet.page.model import detail, drawing, life_of, overview
 from watersmeet.page.rows import ELSEWHERE, Rows
 
+Ask = Callable[[str, Mapping[str, str | None], int], str]
+"""What tells what became of a row: of which query, with which values, and how many rows the query has read."""
+NOT_YET = "Spark is not ready yet: ask again in a moment. With --remote, only `watersmeet why` in a terminal tells."
+
 
 class Watch:
     """What a page can be asked. Questions come from several threads.
 
     ``name`` is that of the project; ``metrics`` gives the text for Prometheus, where queries run in this process;
-    ``rows`` are those that are shown.
+    ``rows`` are those that are shown, and ``ask``, once it is known, tells what became of them.
     """
 
     def __init__(
@@ -30,6 +34,7 @@ class Watch:
         self.name, self.metrics = name, metrics
         self.rows = Rows(ELSEWHERE) if rows is None else rows
         self._queries = {query.name: (query, Following(query.storage, query.name)) for query in queries}
+        self.ask: Ask | None = None
         self._lock = Lock()
 
     def take(self, progress: Progress) -> None:
@@ -62,6 +67,16 @@ class Watch:
             query, following = self._queries[name]
             following.look()
             return {"now": now, **detail(query, following, now), "rows": self.rows.shown(name)}
+
+    def why(self, name: str, number: int) -> str | None:
+        """What became of a row that is shown; None: there is no such query, or it has no such row any more."""
+        with self._lock:
+            row = self.rows.row(name, number) if name in self._queries else None
+            if row is None:
+                return None
+            read = self._queries[name][1].totals.rows_in
+        # Without the lock: it may take a while, and the page goes on meanwhile.
+        return NOT_YET if self.ask is None else self.ask(name, row.values, read)
 
     def drawing(self, name: str) -> dict[str, object] | None:
         """The drawing of a query; None: there is none of that name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.catalog import Amount
 from watersmeet.explanation.asked import condition_facts
-from watersmeet.explanation.family import Asked, JoinExplainer, Names
+from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
 from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of, texts
 from watersmeet.plan.nodes import Relation
@@ -73,4 +73,5 @@ EXPLAIN = JoinExplainer(
     facts,
     stays=lambda join, port, who: f"{who} rows end earlier versions, whether they are shown or not" if port else "",
     asked=_asked,
+    apart=lambda join: Apart("event time", join.tolerance),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
@@ -55,4 +55,8 @@ def _nested(left: str, right: str) -> list[str]:
     ]
 
 
-EXPLAIN = JoinExplainer(lambda join: f"{kind_in_words(join.kind)} JOIN of tables", facts)
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN of tables",
+    facts,
+    apart=lambda join: Apart(why="Tables meet as they are: their rows have no times to compare."),
+)

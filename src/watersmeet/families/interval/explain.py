@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.analyze.event_time import event_times
 from watersmeet.catalog import Amount
-from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.interval.lives import Life
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
@@ -148,4 +148,10 @@ def _bound_data(bound: TimeBound) -> dict[str, object]:
     return {"column": column, "other": other, "constant": bound.constant, "strict": bound.strict}
 
 
-EXPLAIN = JoinExplainer(lambda join: f"{kind_in_words(join.kind)} JOIN", facts, data, "sides")
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN",
+    facts,
+    data,
+    "sides",
+    apart=lambda join: Apart("event time", max((abs(bound.constant) for bound in join.bounds), default=None)),
+)

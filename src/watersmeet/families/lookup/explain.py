@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.duration import format_duration
-from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import PRESERVED, Side
@@ -60,4 +60,10 @@ def _failing(join: AnalyzedLookupJoin, side: Side) -> str:
     return f"a {side} row that fails is {'padded at once' if _is_preserving(join) else 'dropped'}"
 
 
-EXPLAIN = JoinExplainer(lambda join: f"{kind_in_words(join.kind)} JOIN of a stream with a table", facts)
+EXPLAIN = JoinExplainer(
+    lambda join: f"{kind_in_words(join.kind)} JOIN of a stream with a table",
+    facts,
+    apart=lambda join: Apart(
+        why="A row meets what its table holds when it comes: a row of a table has no time to compare."
+    ),
+)

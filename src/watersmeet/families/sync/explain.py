@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.explanation.family import Asked, JoinExplainer, Names
+from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
 from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Relation
@@ -32,4 +32,5 @@ EXPLAIN = JoinExplainer(
     facts,
     stays=lambda join, port, who: f"{who} rows advance time, whether they are shown or not",
     asked=_asked,
+    apart=lambda join: Apart(why="Rows of a SYNC JOIN have equal times, so that those of a pair are never apart."),
 )

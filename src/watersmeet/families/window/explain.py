@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.catalog import Amount, Source
 from watersmeet.duration import format_duration
-from watersmeet.explanation.family import JoinExplainer, Names
+from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
 from watersmeet.plan.nodes import PRESERVED, Clause
@@ -117,4 +117,5 @@ EXPLAIN = JoinExplainer(
     stays=lambda join, port, who: f"{who} rows count in their window, whether they are shown or not",
     asked_of_source=_asked_window,
     asked_of_join=_asked_pads,
+    apart=lambda join: Apart("clock", max(one.size for one in join.windows)) if join.by_clock else Apart("arrivals"),
 )

@@ -66,6 +66,8 @@ def _admitted(join: AsofJoin, shard: Shard, port: int, arrivals: Mapping[int, pa
 def _settled(join: AsofJoin, shard: Shard, answers: Answers, rows: Rows) -> tuple[Bools, list[pa.Table]]:
     """Which questions are settled, and what comes out of them."""
     found, settled = answers.to(rows)
+    answered = np.flatnonzero(settled & found.any)
+    shard.tally.met(rows.times[join.left.time], answered, found.times, answered)
     out: list[pa.Table] = []
     for which, theirs in answers.versions.shown(found, settled):
         shard.tally.matched += which.size

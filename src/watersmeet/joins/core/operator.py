@@ -98,9 +98,10 @@ class Report:
     - ``state``: rows that are kept; ``dropped``: rows that left unseen though they might still have met others
     - ``partitions``: partitions that the windows have now; nothing for other families
     - ``written``: rows that were written to the state, new ones and those of merged runs
+    - ``stored``: by the name of a spine, how many rows that were and how many bytes they took
     - ``received``: the marks of its columns as they came, of each side by itself
-    - ``delays``, ``lateness``: how far apart in time rows are that met, and by how much rows were late, as counts of
-      `spread`; None: there were none, or the family does not tell
+    - ``delays``, ``lateness``: how far apart rows are that met (in event time; in a window by the clock, or in
+      arrivals), and by how much rows were late, as counts of `spread`; None: there were none, or rows have no distance
     - ``too_late``: some of the late rows, with what they missed
     """
 
@@ -113,6 +114,7 @@ class Report:
     watermarks: Marks = field(default_factory=dict[str, int])
     partitions: tuple[int, ...] = ()
     written: int = 0
+    stored: Mapping[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], compare=False)
     received: Marks = field(default_factory=dict[str, int])
     delays: Counts | None = field(default=None, compare=False)
     lateness: Counts | None = field(default=None, compare=False)

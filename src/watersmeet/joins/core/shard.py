@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
@@ -22,7 +23,8 @@ from watersmeet.joins.state.spine import Spine, State
 LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 """What a late row shows besides its own columns: the mark it missed, and by how much (NULL: its side had ended)."""
 
-
+Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+"""Positions of rows, in whichever width a family counts them."""
 EXAMPLES = 3
 """How many late rows of a port are told of, whether it shows them or not."""
 
@@ -39,8 +41,8 @@ class Tally:
         self.lateness: Counts | None = None
         self.too_late: list[pa.Table] = []
 
-    def met(self, times: Ints, rows: Ints, others: Ints, other_rows: Ints) -> None:
-        """Note how far apart in time rows are that met: of one side at these places, and of the other."""
+    def met(self, times: Ints, rows: Places, others: Ints, other_rows: Places) -> None:
+        """Note how far apart rows are that met: of one side at these places, and of the other."""
         step = stride(rows.size)
         if rows.size:
             apart = times[rows[::step]] - others[other_rows[::step]]
@@ -169,7 +171,7 @@ class Shard:
         counted = {name: tuple(getattr(tally, name)) for name in ("rows", "late", "padded", "dropped")}
         told = Report(
             **counted, matched=tally.matched, state=tuple(self.kept if kept is None else kept), watermarks=watermarks,
-            written=self.state.written, received=self.after.received, delays=tally.delays, lateness=tally.lateness,
-            too_late=tuple(tally.too_late), **report,
+            written=self.state.written, stored=self.state.stored, received=self.after.received,
+            delays=tally.delays, lateness=tally.lateness, too_late=tuple(tally.too_late), **report,
         )  # fmt: skip
         return Emission(tuple(rows), tuple(tally.late_rows), told, tuple(tally.unmatched))

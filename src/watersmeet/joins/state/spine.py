@@ -78,6 +78,11 @@ class State:
         """How many rows were written, new ones and those of merged runs."""
         return sum(spine.written for spine in self.spines.values())
 
+    @property
+    def stored(self) -> dict[str, tuple[int, int]]:
+        """By spine, how many rows were written and how many bytes they took, where some were."""
+        return {name: (one.written, one.written_bytes) for name, one in self.spines.items() if one.written}
+
     def save(self, **changes: Any) -> None:
         """Store what is new, and the directory with these ``changes``, if there are any."""
         runs = {name: spine.save() for name, spine in self.spines.items()}
@@ -101,7 +106,7 @@ class Spine:
         self.rule = rule
         self.kinds = dict(layout.notes)
         self.runs: list[Run] = list(state.directory.runs.get(name, ()))
-        self.written = 0
+        self.written = self.written_bytes = 0
         self._fresh: dict[str, Rows] = {}
         self._held: dict[str, Rows] = {}
         self._notes: dict[tuple[str, str], Values] = {}
@@ -313,7 +318,9 @@ class Spine:
 
     def _put(self, block: Block, rows: Rows) -> None:
         batch = canonical_rows(rows, self.layout, self.state.names)
-        self.state.store.put(f"run/{block.name}", encode_rows(batch))
+        value = encode_rows(batch)
+        self.written_bytes += len(value)
+        self.state.store.put(f"run/{block.name}", value)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.beside[name]))
         cache.at_hand.put(self.state.directory.owner, block.name, batch)

@@ -189,8 +189,10 @@ def _within_limit(shard: Shard, both: tuple[Lives, Lives]) -> tuple[Lives, Lives
 
 def _emitted(join: WindowJoin, shard: Shard, facing: tuple[Facing, Facing], arrived: Arrivals) -> Iterator[pa.Table]:
     """The joined rows of the batch piece by piece; rows with an output of their own are set apart."""
+    moments = [side.moments(join) for side in facing]
     for pairs, alone in pieces(join, facing, stretches(facing, arrived.ports)):
         shard.tally.matched += len(pairs.triggers)
+        shard.tally.met(moments[LEFT], pairs.left, moments[RIGHT], pairs.right)
         result = pairs
         for port, side in enumerate(join.sides):
             mine = alone.where(alone.lacks == 1 - port)

@@ -71,6 +71,11 @@ class Facing:
         """Which rows have matched by now, in order of arrival."""
         return self.matched[self.places]
 
+    def moments(self, join: WindowJoin) -> Ints:
+        """When the rows came, position by position: by the clock if both windows go by it, else by arrivals."""
+        rows = self.lives.rows
+        return (rows.clocks if join.by_clock else rows.numbers)[self.order]
+
     def lay_out(self) -> None:
         """Put the rows themselves in this order, which pays if many are read more than once."""
         self._laid_out = self.lives.rows.table.take(pa.array(self.order))

@@ -182,6 +182,11 @@ class WindowJoin(TwoSided):
         """Whether restarts matter: time windows pause after one."""
         return any(window.kind == "time" for window in self.windows)
 
+    @property
+    def by_clock(self) -> bool:
+        """Whether the clock says how far apart two rows are; else the number of arrivals from one to the other does."""
+        return all(window.kind == "time" for window in self.windows)
+
     def is_partitioned(self, port: int) -> bool:
         """Whether the window of that port has partitions, so that each shard has some of its own."""
         return bool(self.windows[port].partition)

@@ -114,7 +114,7 @@ function Page() {
       <${Time} query=${query} now=${now} />
       <${Spread} query=${query} />
       <div class="pair"><${State} query=${query} /><${Batches} query=${query} /></div>
-      <${Rows} rows=${query.rows} />
+      <${Rows} rows=${query.rows} query=${query} />
       <${Text} query=${query} project=${project} />
     </main>`;
 }

@@ -1,5 +1,5 @@
 // What the page is made of: the drawing, time, state, batches, rows, problems. Each takes the query as the server tells it.
-import { html } from "./preact-htm.js";
+import { html, useEffect, useState } from "./preact-htm.js";
 import { Chart, Histogram } from "./charts.js";
 import { brief, bytes, clock, count, length, mark, moment, rate, seconds, short, stamp } from "./words.js";
 
@@ -72,7 +72,8 @@ function live(box, query) {
   if (box.kind === "source") {
     const source = query.sources[box.source];
     if (!source) return [uncounted(box, query), ""];
-    const backlog = source.backlog === null ? "backlog: it does not tell" : `backlog ${plural(source.backlog, "row")}`;
+    const waits = source.backlog !== null ? plural(source.backlog, "row") : source.waiting_files !== null ? plural(source.waiting_files, "file") : "unknown";
+    const backlog = `backlog ${waits}`;
     return [`${rate(source.rate)} · ${plural(source.rows, "row")}`, backlog];
   }
   if (box.kind === "union") {
@@ -170,11 +171,11 @@ function Part({ box, query, close }) {
     <div class="columns">
       <dl class="facts">${box.facts.map(([label, lines]) => html`<dt>${label}</dt><dd>${lines.map((line) => html`<div>${line}</div>`)}</dd>`)}</dl>
       ${numbers && html`<table>
-        <thead><tr><th>side</th><th class="n">rows in</th><th class="n">alive</th><th class="n">padded</th><th class="n">late</th><th class="n">dropped</th></tr></thead>
+        <thead><tr><th>side</th><th class="n">rows in</th><th class="n">alive</th><th class="n">about</th><th class="n">padded</th><th class="n">late</th><th class="n">dropped</th></tr></thead>
         <tbody>${Object.values(numbers.sides).map(
-          (side) => html`<tr><th scope="row">${side.name}</th>${["rows", "state_rows", "padded", "late", "dropped"].map((name) => html`<td class="n">${count(side[name])}</td>`)}</tr>`,
+          (side) => html`<tr><th scope="row">${side.name}</th>${["rows", "state_rows"].map((name) => html`<td class="n">${count(side[name])}</td>`)}<td class="n">${side.state_bytes === null ? "not known" : bytes(side.state_bytes)}</td>${["padded", "late", "dropped"].map((name) => html`<td class="n">${count(side[name])}</td>`)}</tr>`,
         )}</tbody>
-        <tfoot><tr><th colspan="6">${count(numbers.matched)} matched, ${count(numbers.events)} rows out, ${plural(numbers.shards, "shard")}, busy ${Math.round(100 * numbers.busy)} % of the latest batch</th></tr></tfoot>
+        <tfoot><tr><th colspan="7">${count(numbers.matched)} matched, ${count(numbers.events)} rows out, ${plural(numbers.shards, "shard")}, busy ${Math.round(100 * numbers.busy)} % of the latest batch</th></tr></tfoot>
       </table>`}
     </div>
   </div>`;
@@ -239,13 +240,15 @@ function Tracks({ marks, now }) {
   </svg>`;
 }
 
-const width = (micros, temporal) => (temporal ? length(micros / 1e6) : count(micros));
+const width = (value, unit) => (unit === "time" ? length(value / 1e6) : unit === "arrivals" ? plural(value, "arrival") : count(value));
 
 export function Spread({ query }) {
   const spread = query.spread || [];
   if (!spread.length) return null;
   return html`<section aria-label="Delays"><h2>Delays</h2><div class="pair">${spread.map(
-    (one) => html`<${Histogram} title=${one.title} note=${one.words} bars=${one.bars.map((bar) => ({ ...bar, label: `≤ ${width(bar.until, one.temporal)}` }))} />`,
+    (one) => one.bars.length
+      ? html`<${Histogram} title=${one.title} note=${one.words} bars=${one.bars.map((bar) => ({ ...bar, label: `≤ ${width(bar.until, one.unit)}` }))} />`
+      : html`<div><h3>${one.title}</h3><p class="said">${one.words}</p></div>`,
   )}</div></section>`;
 }
 
@@ -307,8 +310,22 @@ function Events({ events }) {
   </details>`;
 }
 
-export function Rows({ rows }) {
+// A row that is clicked is asked about; malformed ones say it all by themselves.
+export function Rows({ rows, query }) {
+  const [told, tell] = useState(null);
+  useEffect(() => tell(null), [query.name]);
   if (!rows) return null;
+  const ask = async (row) => {
+    if (told?.number === row.number) return tell(null);
+    tell({ number: row.number, text: "Reading what the query has read …" });
+    const answer = await fetch(`api/why/${encodeURIComponent(query.name)}?row=${row.number}`).then((one) => one.json()).catch(() => ({ text: "No answer: the run has ended." }));
+    tell((now) => (now?.number === row.number ? { number: row.number, text: answer.text } : now));
+  };
+  const pressed = (event, row) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    ask(row);
+  };
   return html`<section aria-label="Rows"><h2>Rows</h2>
     ${rows.note && html`<p class="said">${rows.note}</p>`}
     ${rows.kinds.map(
@@ -316,7 +333,11 @@ export function Rows({ rows }) {
         kind.rows.length
           ? html`<div class="wide"><table class="rows">
               <thead><tr>${kind.columns.map((name) => html`<th>${name}</th>`)}<th>why</th></tr></thead>
-              <tbody>${kind.rows.map((row) => html`<tr>${row.values.map((value) => html`<td class=${value === null ? "null" : ""}>${value === null ? "NULL" : value}</td>`)}<td class="why">${row.why}</td></tr>`)}</tbody>
+              <tbody>${kind.rows.map((row) => {
+                const asks = kind.kind === "malformed" ? {} : { class: "asks", tabindex: "0", role: "button", "aria-expanded": told?.number === row.number ? "true" : "false", onClick: () => ask(row), onKeyDown: (event) => pressed(event, row) };
+                return html`<tr ...${asks}>${row.values.map((value) => html`<td class=${value === null ? "null" : ""}>${value === null ? "NULL" : value}</td>`)}<td class="why">${row.why}</td></tr>
+                  ${told?.number === row.number ? html`<tr class="told"><td colspan=${kind.columns.length + 1}><pre role="status">${told.text}</pre></td></tr>` : null}`;
+              })}</tbody>
             </table></div>`
           : html`<p class="faint">none yet</p>`
       }`,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from watersmeet.joins.core.operator import Emission, Report
+from watersmeet.families import keeping_of
+from watersmeet.joins.core.operator import Emission, Family, Report
 from watersmeet.joins.core.spread import Counts
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, ROWS, UNMATCHED, to_blob
@@ -19,8 +20,8 @@ from watersmeet.spark.exchange.packing import LATE, ROWS, UNMATCHED, to_blob
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
-"""The numbers of a step that there are per port."""
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions", "stored", "bytes")
+"""The numbers of a step that there are per port; of rows ``stored``, the ``bytes`` that they took."""
 SPREADS = ("delays", "lateness")
 """What a step counts by how long it is."""
 MET_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
@@ -90,8 +91,15 @@ class Tally:
     """
 
     def __init__(
-        self, counted: frozenset[int], leaving: Leaving, examples: Examples | None = None, *, is_last: bool = True
+        self,
+        operator: Family,
+        counted: frozenset[int],
+        leaving: Leaving,
+        examples: Examples | None = None,
+        *,
+        is_last: bool = True,
     ) -> None:
+        self.operator = operator
         self.is_last = is_last
         self.counted = counted
         self.leaving = leaving
@@ -156,10 +164,22 @@ class Tally:
         for name in SPREADS:
             counts: Counts | None = getattr(report, name)
             numbers[name] = None if counts is None else counts.tolist()
+        per_port = self._stored(report)
         for name in NUMBERS:
-            values: tuple[int, ...] = getattr(report, name)
+            values: Sequence[int] = per_port[name] if name in per_port else getattr(report, name)
             numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
         return numbers
+
+    def _stored(self, report: Report) -> dict[str, Sequence[int]]:
+        """Rows that were written to the state per port, and their bytes: a port may have several spines."""
+        counts = [[0] * len(report.rows) for _ in range(2)]
+        if report.stored:
+            keeping, identity = keeping_of(self.operator.name), self.operator.identity
+            for spine, amounts in report.stored.items():
+                port = keeping.spine(identity, spine).port
+                for count, amount in zip(counts, amounts, strict=True):
+                    count[port] += amount
+        return dict(zip(("stored", "bytes"), counts, strict=True))
 
 
 def _added(reports: list[Report]) -> Report:
@@ -167,6 +187,11 @@ def _added(reports: list[Report]) -> Report:
     last = reports[-1]
     counted = ("rows", "late", "padded", "dropped")
     sums = {name: tuple(map(sum, zip(*(getattr(r, name) for r in reports), strict=True))) for name in counted}
-    whole = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    whole: dict[str, Any] = {name: sum(getattr(report, name) for report in reports) for name in ("matched", "written")}
+    stored: dict[str, tuple[int, int]] = {}
+    for spine, (rows, size) in (one for report in reports for one in report.stored.items()):
+        before = stored.get(spine, (0, 0))
+        stored[spine] = (before[0] + rows, before[1] + size)
+    whole["stored"] = stored
     spreads = {name: [c for r in reports if (c := getattr(r, name)) is not None] for name in SPREADS}
     return replace(last, **whole, **sums, **{name: sum(found) if found else None for name, found in spreads.items()})

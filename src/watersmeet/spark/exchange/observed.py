@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -80,6 +82,8 @@ def observed(
             fold = F.max if number == "partitions" and not plan.operator.is_partitioned(port) else F.sum
             numbers.append(fold(F.get(_told(number), F.lit(port))).alias(f"{number}_{side}"))
     numbers.append(F.count(F.when(of.mine, 1)).alias("shards"))
+    kept = reduce(add, (F.get(_told("state"), F.lit(port)) for port in range(len(plan.ports))))
+    numbers.append(F.max(kept).alias("fullest"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
     numbers += [F.vector_sum(_told(number)).alias(number) for number in SPREADS]
     if rows == "some":

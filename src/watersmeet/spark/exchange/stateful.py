@@ -148,7 +148,7 @@ class ShardProcessor(StatefulProcessor):
         ports = frozenset(range(len(stage.link.operator.shown)))
         counted = ports if shard == self.shards.first else ports - self.shards.to_all
         examples = Examples(stage.link.operator) if self.rows == "some" else None
-        return Tally(counted, leaving, examples, is_last=stage is self.stages[-1])
+        return Tally(stage.link.operator, counted, leaving, examples, is_last=stage is self.stages[-1])
 
     def _around(self, tallies: Sequence[Tally], number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""

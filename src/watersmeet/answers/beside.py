@@ -1,0 +1,120 @@
+"""Questions about rows of a query while it runs: answered beside it, one at a time, and only if that is not much work.
+
+All that a query has read is read once more, by the session that runs it. So a question about a query that has read many
+rows is refused, with what to type instead, and one that takes too long is broken off.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock, Timer
+from typing import TYPE_CHECKING, Any
+
+from watersmeet.answers import asking
+from watersmeet.answers.question import Question, values_of
+from watersmeet.catalog import Source
+from watersmeet.errors import WatersmeetError
+from watersmeet.physical import QueryPlan, scan_plans
+from watersmeet.plan.nodes import Script
+from watersmeet.plan.relation import AnalyzedQuery
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_ROWS = 200_000
+"""Of a query that has read more rows than that, nothing is told here."""
+MOST_SECONDS = 60.0
+TAG = "watersmeet-why"
+"""How the jobs of questions are marked, so that no others are broken off with them."""
+BUSY = "Another question is being answered. Ask again in a moment."
+_UNTOLD = ("BINARY", "ARRAY", "MAP", "STRUCT", "INTERVAL", "VARIANT")
+"""Types whose values cannot be read from what is shown of them."""
+_CUT = 200
+"""A text of that length may have been longer."""
+
+
+@dataclass
+class Beside:
+    """Answers about the queries of a project that runs in this process; ``project`` is what was typed to run it."""
+
+    spark: SparkSession
+    script: Script
+    queries: Sequence[AnalyzedQuery]
+    storage: Path
+    project: str
+    _busy: Lock = field(default_factory=Lock, init=False, repr=False)
+
+    def why(self, query: str, row: Mapping[str, str | None], rows_read: int) -> str:
+        """What became of the row that is shown with these values, as text; or why that is not told."""
+        if not self._busy.acquire(blocking=False):
+            return BUSY
+        try:
+            [ran] = asking.ran(self.script, self.queries, self.storage, f"watersmeet run {self.project}", query)
+            questions = questions_of(ran.plan, row)
+            if not questions:
+                return "What is shown of this row does not say which row of a source it was."
+            if rows_read > MOST_ROWS:
+                read = f"{query} has read {rows_read:,} rows, and here no more than {MOST_ROWS:,} are followed."
+                return f"{read} In a terminal: {_command(self.project, questions[0])}"
+            return self._answered(ran, questions)
+        except WatersmeetError as error:
+            return "\n".join(f"{refusal.message} {refusal.hint}".strip() for refusal in error.refusals)
+        finally:
+            self._busy.release()
+
+    def _answered(self, ran: asking.Ran, questions: Sequence[Question]) -> str:
+        from pyspark.errors import PySparkException
+
+        late = Timer(MOST_SECONDS, lambda: self.spark.interruptTag(TAG))
+        self.spark.addTag(TAG)
+        late.start()
+        try:
+            read = asking.read(self.spark, ran)
+            answers = [asking.answer(read, question) for question in questions]
+        except PySparkException as error:
+            if late.is_alive():
+                return f"Spark could not read what {ran.name} has read: {str(error).splitlines()[0]}"
+            command = _command(self.project, questions[0])
+            return f"It took longer than {MOST_SECONDS:g} s and was broken off. In a terminal: {command}"
+        finally:
+            late.cancel()
+            self.spark.removeTag(TAG)
+        return max(answers, key=lambda answer: len(answer.rows)).text()
+
+
+def questions_of(plan: QueryPlan, row: Mapping[str, str | None]) -> list[Question]:
+    """The questions about a row that is shown with these values: of the first side that it has a row of.
+
+    Of a union there is one for each of its sources, for nobody sees which it came from. Values that are no longer whole
+    as text are left out.
+    """
+    for scan in scan_plans(plan.relation):
+        mine = {name.partition(".")[2]: text for name, text in row.items() if name.partition(".")[0] == scan.alias}
+        found = [
+            Question(source, values) for source in scan.parts or (scan.source,) if (values := _known(source, mine))
+        ]
+        if found:
+            return found
+    return []
+
+
+def _known(source: Source, shown: Mapping[str, str | None]) -> dict[str, Any]:
+    """The values of a row as far as their texts tell them; none if all that is known is NULL."""
+    found: dict[str, Any] = {}
+    for one in source.fields:
+        text = shown.get(one.name, "")
+        is_whole = one.name in shown and (text is None or len(text) < _CUT)
+        if is_whole and not one.type.upper().startswith(_UNTOLD):
+            with suppress(WatersmeetError):
+                found |= values_of([one], source.name, [f"{one.name}={'NULL' if text is None else text}"])
+    return found if any(value is not None for value in found.values()) else {}
+
+
+def _command(project: str, question: Question) -> str:
+    """What to type to ask the same."""
+    values = (f"{name}={'NULL' if value is None else value}" for name, value in question.values.items())
+    return shlex.join(["watersmeet", "why", project, question.source.name, *values])

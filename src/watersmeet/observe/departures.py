@@ -1,0 +1,136 @@
+"""States that have left their forecast: twice what the rate of rows and their lives say, and the likely reason.
+
+The forecast is that of ``explain --forecast`` with the rates of the runs so far. A state that has not grown yet is
+smaller than its forecast, and nobody needs to know that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from watersmeet.duration import rough_duration
+from watersmeet.families import OPERATORS
+from watersmeet.forecast.query import Given, KeptForecast, forecast_query
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.observe.history import read_history
+from watersmeet.observe.metrics import OperatorNumbers
+from watersmeet.observe.progress import Progress, port_names
+from watersmeet.observe.rates import RECENT, seen_in
+from watersmeet.physical import JoinPlan, QueryPlan, join_name, join_plans
+
+FACTOR = 2.0
+LEAST_ROWS, LEAST_BATCHES = 1000, 5
+"""Of fewer rows, and after fewer batches, nothing is said."""
+FASTER = 1.5
+LATELY = 10
+"""Batches that count as now."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A state that has left its forecast: which, what it keeps, what was forecast, and why that may be."""
+
+    operator: str
+    who: str
+    rows: int
+    forecast: int
+    reason: str
+
+    def __str__(self) -> str:
+        kept = f"{self.operator} keeps {self.rows:,} rows of {self.who}"
+        return f"{kept}, {self.rows / self.forecast:.1f} times the {self.forecast:,} of its forecast. {self.reason}"
+
+
+def departures_of(plan: QueryPlan, batches: Sequence[Progress]) -> list[Departure]:
+    """The states of a query that have left their forecast by its latest batch; batches come oldest first."""
+    batches = batches[-RECENT:]
+    if len(batches) < LEAST_BATCHES:
+        return []
+    seen, last = seen_in(batches, plan), batches[-1]
+    found: list[Departure] = []
+    forecast = forecast_query(plan, OPERATORS, Given(seen.rates))
+    for join, operator in zip(join_plans(plan.relation), forecast.operators, strict=True):
+        numbers = last.operators.get(join_name(join))
+        if numbers is not None:
+            found += _departed(plan, join, operator.kept, numbers, batches)
+    return found
+
+
+class Forecasts:
+    """The forecasts of the queries of a run: tells once of a state that has left its own, and again if it comes back.
+
+    What earlier runs did, by the histories in ``storage``, counts as well.
+    """
+
+    def __init__(self, plans: Mapping[str, QueryPlan], storage: Path) -> None:
+        self.plans = plans
+        self._batches = {name: deque(read_history(storage, name).batches[-RECENT:], RECENT) for name in plans}
+        self._told: dict[str, set[tuple[str, str]]] = {}
+
+    def left(self, progress: Progress) -> list[Departure]:
+        """The states that have left their forecast with this batch."""
+        if progress.query not in self.plans:
+            return []
+        batches = self._batches[progress.query]
+        batches.append(progress)
+        found = departures_of(self.plans[progress.query], list(batches))
+        told = self._told.get(progress.query, set())
+        self._told[progress.query] = {(one.operator, one.who) for one in found}
+        return [one for one in found if (one.operator, one.who) not in told]
+
+
+def _departed(
+    plan: QueryPlan, join: JoinPlan, kept: Sequence[KeptForecast], numbers: OperatorNumbers, batches: Sequence[Progress]
+) -> Iterator[Departure]:
+    name, sides = join_name(join), port_names(len(join.ports))
+    for port, side in enumerate(sides):
+        mine = [one for one in kept if one.port == port]
+        rows = [one.rows for one in mine]
+        # What a table or a window keeps does not follow from rates.
+        if not mine or side not in numbers.sides or any(one.rows is None or not one.by_time for one in mine):
+            continue
+        said, there = sum(one or 0.0 for one in rows), numbers.sides[side].state_rows
+        if there >= LEAST_ROWS and said >= 1 and there > FACTOR * said:
+            reason = _reason(plan, join, mine[0], there - said, batches)
+            yield Departure(name, mine[0].who, there, round(said), reason)
+    shards, all_rows = numbers.shards, numbers.state_rows
+    # Where a side goes to all shards, or to one, they differ by themselves.
+    is_even = all(port.route not in ("all", "one") for port in join.ports)
+    if is_even and shards > 1 and all_rows >= LEAST_ROWS and numbers.fullest > FACTOR * all_rows / shards:
+        reason = f"One of its {shards} shards keeps {numbers.fullest:,} of {all_rows:,} rows: some key is heavy."
+        yield Departure(name, "its fullest shard", numbers.fullest, round(all_rows / shards), reason)
+
+
+def _reason(plan: QueryPlan, join: JoinPlan, kept: KeptForecast, excess: float, batches: Sequence[Progress]) -> str:
+    """Why more is kept: rows wait for a watermark, more come than before, or they live longer than is said."""
+    last = batches[-1]
+    if kept.behind is not None:
+        own, other = (_furthest(last, join, port) for port in (kept.port, kept.behind))
+        if own is not None and other is None:
+            return f"They wait for a watermark of {_who(join, kept.behind)}, which has brought no time yet."
+        if own is not None and other is not None and own[1] > other[1]:
+            by = own[1] - other[1]
+            if kept.per_second * by / 1e6 > excess / 2:
+                length = rough_duration(by)
+                return f"The watermark of {other[0]} holds them back: it is {length} behind that of {own[0]}."
+    before, now = seen_in(batches[:-LATELY], plan).rates, seen_in(batches[-LATELY - 1 :], plan).rates
+    for name in sorted(before.keys() & now.keys()):
+        more = now[name].per_second / before[name].per_second
+        if more > FASTER and name == kept.who.lower():
+            return f"{kept.who} brings {more:.1f} times as many rows in a time as before."
+    return f"Rows live longer than {kept.law} say: look at their times with `watersmeet state show`."
+
+
+def _furthest(last: Progress, join: JoinPlan, port: int) -> tuple[str, int] | None:
+    """The column of a side whose own watermark is furthest behind, and that watermark."""
+    marks = [(time, last.own[time]) for time in join.ports[port].times if time in last.own]
+    open_ = [(time, mark) for time, mark in marks if mark != END_OF_INPUT]
+    return min(open_, key=lambda one: one[1], default=None)
+
+
+def _who(join: JoinPlan, port: int) -> str:
+    times = join.ports[port].times
+    return times[0] if times else "the other side"

@@ -1,0 +1,70 @@
+"""How many files of a folder a query has not read yet: where looking is cheap, and without Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from time import monotonic
+
+from watersmeet.catalog import Source
+from watersmeet.formats.source import local_path
+from watersmeet.spark.past.log import read_log
+
+Waiting = Callable[[], int | None]
+"""How many files wait; None: that is not known."""
+FORMATS = frozenset({"json", "csv", "parquet", "orc", "text", "avro", "xml"})
+MOST_FILES, MOST_BYTES = 20_000, 8_000_000
+"""A folder with more files, and a log of read ones that is larger, are not looked through."""
+PAUSE = 5.0
+"""Seconds for which an answer stays."""
+OLDEST = 7 * 86_400
+"""Spark passes files over that are older than the newest one by so many seconds."""
+_OTHERS = frozenset({"pathglobfilter", "recursivefilelookup", "maxfileage", "cleansource"})
+"""Options by which Spark reads others than those that lie in the folder."""
+
+
+def waiting_files(sources: Iterable[Source], checkpoint: Path) -> dict[str, Waiting]:
+    """For the sources of a query that are folders of this machine, what tells how many files wait."""
+    return {one.name: _told(Path(path), checkpoint) for one in sources if (path := _folder(one)) is not None}
+
+
+def _folder(source: Source) -> str | None:
+    said = source.said
+    path = local_path(said.get("path", ""))
+    is_plain = path and "://" not in path and not set(path) & set("*?[{")
+    return path if is_plain and (source.format or "").lower() in FORMATS and said.keys().isdisjoint(_OTHERS) else None
+
+
+def _told(folder: Path, checkpoint: Path) -> Waiting:
+    known: tuple[float, int | None] | None = None
+
+    def told() -> int | None:
+        nonlocal known
+        if known is None or monotonic() - known[0] > PAUSE:
+            known = monotonic(), count_waiting(folder, checkpoint)
+        return known[1]
+
+    return told
+
+
+def count_waiting(folder: Path, checkpoint: Path) -> int | None:
+    """How many files of a folder no batch has read; None: it is no plain folder, or too much to look through."""
+    logs = list((checkpoint / "sources").glob("*/*"))
+    try:
+        if sum(path.stat().st_size for path in logs) > MOST_BYTES:
+            return None
+        changed: dict[str, float] = {}
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith((".", "_")):
+                    continue
+                if entry.is_dir() or len(changed) == MOST_FILES:
+                    return None
+                changed[entry.path] = entry.stat().st_mtime
+        read = read_log(checkpoint).files
+    except (OSError, ValueError):
+        # A running query removes and writes meanwhile: the next look may succeed.
+        return None
+    newest = max(changed.values(), default=0.0)
+    return sum(path not in read and time >= newest - OLDEST for path, time in changed.items())
