@@ -113,6 +113,18 @@ def test_a_storage_folder_in_use_is_left_alone(project: Path, archive: Path, els
     assert not (tmp_path / "new.tar.gz").exists()
 
 
+def test_a_query_runs_once_at_a_time(project: Path) -> None:
+    storage = project / "storage"
+    with using(storage, "shared", [QUERY]):
+        said = watersmeet("run", project, "--once")
+        assert (said.exit_code, "[QUERY_IN_USE]" in said.stderr, QUERY in said.stderr) == (4, True, True)
+        # Others may go on beside it.
+        with using(storage, "shared", ["another"]):
+            pass
+    with using(storage, "alone"):
+        assert "[CHECKPOINT_IN_USE]" in watersmeet("run", project, "--once").stderr
+
+
 def test_what_is_not_there_or_not_clear_is_refused(project: Path, archive: Path, tmp_path: Path) -> None:
     assert "say which with --query" in watersmeet("state", "export", project).stderr.replace("\n", " ")
     assert "[UNKNOWN_SINK]" in watersmeet("state", "export", project, "--query", "intervl_left").stderr

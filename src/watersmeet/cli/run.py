@@ -156,7 +156,7 @@ def run_project(
     try:
         # Whoever makes a state anew puts it in the place of another.
         use = "alone" if then.changed == "rebuild" else "shared"
-        used = using(storage, use) if cluster.remote is None else nullcontext()
+        used = using(storage, use, _names(opened)) if cluster.remote is None else nullcontext()
         with (
             interruptible(),
             endpoint.serving(metrics),
@@ -183,6 +183,11 @@ def run_project(
     typer.echo(f"Done: {_outputs(opened)}; {later}.", err=True)
 
 
+def _names(opened: Opened) -> list[str]:
+    """What the queries are called: by their sinks, or by their numbers."""
+    return [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
+
+
 def run_opened(
     opened: Opened,
     spark: SparkSession,
@@ -207,7 +212,7 @@ def run_opened(
     from watersmeet.spark.run.running import run_script
 
     taken = metrics or Metrics()
-    names = [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
+    names = _names(opened)
     taken.checkpoints = {name: size_of(storage / "checkpoints" / name) for name in names}
     plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
     taken.files = {

@@ -1,14 +1,16 @@
-"""Whether somebody runs the queries of a storage folder: a lock on a file in it, which ends with the process.
+"""Whether somebody runs the queries of a storage folder: locks on files in it, which end with the process.
 
-Runs share it; whoever changes or moves a checkpoint must have it alone. It is seen on this machine, and where the file
-system has locks; queries that a program of the user's own runs do not take it.
+Runs share the folder, and each has its queries for itself: of two at once, one would repeat a batch behind the other's
+back, and a sink that takes records as they come would end with an old one. Whoever changes or moves a checkpoint must
+have the folder alone. It is seen on this machine, and where the file system has locks; queries that a program of the
+user's own runs do not take them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Collection, Generator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -20,32 +22,35 @@ Use = Literal["shared", "alone"]
 
 
 @contextmanager
-def using(storage: Path, use: Use) -> Generator[None]:
-    """Use a storage folder while this is entered; refused if that must be alone and is not."""
+def using(storage: Path, use: Use, queries: Collection[str] = ()) -> Generator[None]:
+    """Use a storage folder, and queries of it, while this is entered; refused if others use what must be alone."""
+    with ExitStack() as held:
+        if not _locked(storage, LOCK, use, held):
+            raise refuse("CHECKPOINT_IN_USE", storage=storage)
+        for query in queries:
+            if not _locked(storage, f"in-use.{query}.lock", "alone", held):
+                raise refuse("QUERY_IN_USE", query=query, storage=storage)
+        yield
+
+
+def _locked(storage: Path, name: str, use: Use, held: ExitStack) -> bool:
+    """Whether nobody else has a lock that excludes this one; held until the end, where there are locks."""
     try:
         import fcntl
     except ImportError:  # a system without such locks
-        yield
-        return
+        return True
     try:
         storage.mkdir(parents=True, exist_ok=True)
-        file = os.open(storage / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        file = os.open(storage / name, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError:
         # A folder that cannot be written to is read at most.
-        yield
-        return
+        return True
+    held.callback(os.close, file)
     try:
         fcntl.flock(file, (fcntl.LOCK_SH if use == "shared" else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(file)
-        if use == "alone":
-            raise refuse("CHECKPOINT_IN_USE", storage=storage) from None
-        yield
-        return
+        return False
     except OSError:
         # This file system has no locks.
-        pass
-    try:
-        yield
-    finally:
-        os.close(file)
+        return True
+    return True
