@@ -94,6 +94,8 @@ def uses(text: str) -> Iterator[str]:
                 yield from (alias.name for alias in node.names if alias.name.split(".")[0] in ("pyspark", "py4j"))
             case ast.Attribute(value=ast.Name(id="self" | "cls" | "os")):
                 pass
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))) if "pyspark" not in text:
+                pass
             case ast.Attribute(attr=attr) if attr.startswith("_") and not attr.startswith("__"):
                 yield ast.unparse(node)
             case ast.Constant(value=str(value)) if id(node) not in stated:

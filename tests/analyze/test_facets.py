@@ -80,7 +80,7 @@ def test_what_else_is_the_key_goes_before_that_of_the_record(analyzed):
         ("int", "int", True),
         (None, "string", True),
         ("int", "long", False),
-        ("int", "avro", False),
+        ("int", "double", False),
         (None, "int", False),
     ],
 )
