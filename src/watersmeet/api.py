@@ -320,12 +320,14 @@ def explain(
 
         ws.explain(ws.asof_join(trades, quotes, on="ticker"))
     """
+    from pyspark.sql import DataFrame
+
     from watersmeet.spark.compile.results import Asked, with_results
     from watersmeet.spark.compile.shards import said_of
 
     # What is no DataFrame is refused below.
-    sessions = (getattr(frame, "sparkSession", None) for frame in (query, right, *frames.values()))
-    shards = said_of(next(filter(None, sessions), None))
+    sessions = [one.sparkSession for one in (query, right, *frames.values()) if isinstance(one, DataFrame)]
+    shards = said_of(sessions[0] if sessions else None)
     result = None if isinstance(query, str) or right is not None else _known_result(query)
     if result is not None:
         return Explanation.of([(result.query, result.plan)], OPERATORS, shards)
