@@ -172,7 +172,8 @@ def test_topics_are_read_again_by_their_offsets(spark: SparkSession, kafka: str,
     def go(query: str, accepting: Accepting = "refuse") -> list[str]:
         at, news = f"kafka.bootstrap.servers '{kafka}'", list[str]()
         text = (
-            STREAM.format("l") + f"USING kafka OPTIONS ({at}, subscribe 'rebuild-in', startingOffsets 'earliest');\n"
+            STREAM.format("l")
+            + f"USING kafka OPTIONS ({at}, subscribe 'rebuild-in', startingOffsets 'earliest', value.format 'json');\n"
             f"{STREAM.format('r')} USING json OPTIONS (path '{tmp_path}/r');\n"
             f"CREATE SINK out USING kafka OPTIONS ({at}, topic 'rebuild-out', value.format 'json', "
             f"delivery 'exactly_once');\nINSERT INTO out {query};"
