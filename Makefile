@@ -39,17 +39,22 @@ test: install ## all tests, with Spark
 	@$(MAKE) --no-print-directory -j3 test-spark test-more test-rest; status=$$?; cat $(TOLD)/*.txt; exit $$status
 
 TOLD := .pytest_cache/told
+# Which tests on Spark go to the second process and which to the third; the first has the others.
 FIRST := tests/spark/test_[a-f]*.py tests/spark/test_[jw]*.py
+LAST := tests/spark/test_t*.py
+# Of the examples of property tests, so many are enough for one run: they are others every time.
+EXAMPLES ?= 0.5
 
 test-spark:
-	$(BIN)/python -m pytest -m spark tests/spark $(foreach part,$(FIRST),--ignore-glob='$(CURDIR)/$(part)')
+	$(BIN)/python -m pytest -m spark tests/spark $(foreach part,$(FIRST) $(LAST),--ignore-glob='$(CURDIR)/$(part)')
 
 test-more:
 	@$(BIN)/python -m pytest -q -m spark $(FIRST) >$(TOLD)/more.txt 2>&1
 
 test-rest:
-	@$(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1; status=$$?; \
-	$(BIN)/python -m pytest -q -m spark --ignore=tests/spark --ignore=tests/matrix >$(TOLD)/outside.txt 2>&1 && exit $$status
+	@WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1; status=$$?; \
+	$(BIN)/python -m pytest -q -m spark tests --ignore-glob='$(CURDIR)/tests/spark/test_[!t]*.py' \
+		--ignore=tests/matrix >$(TOLD)/outside.txt 2>&1 && exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
