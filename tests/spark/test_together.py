@@ -118,3 +118,4 @@ def test_calls_do_so_if_the_session_says_so(spark: SparkSession, tmp_path: Path)
     assert refused.value.refusals[0].hint == 'before the call, write `spark.conf.set("watersmeet.together", "on")`.'
     with pytest.raises(WatersmeetError, match="it is on or off"):
         chained(session, tmp_path, "perhaps")
+    session.conf.unset("watersmeet.together")
