@@ -43,7 +43,7 @@ TOLD := .pytest_cache/told
 FIRST := tests/spark/test_[a-f]*.py tests/spark/test_[jw]*.py
 LAST := tests/spark/test_t*.py
 # Of the examples of property tests, so many are enough for one run: they are others every time.
-EXAMPLES ?= 0.5
+EXAMPLES ?= 0.3
 
 test-spark:
 	$(BIN)/python -m pytest -m spark tests/spark $(foreach part,$(FIRST) $(LAST),--ignore-glob='$(CURDIR)/$(part)')
@@ -98,7 +98,7 @@ bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed
 	@touch $@
 
 cases: install ## all cases on Spark, of which `make test` runs some
-	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py
+	WATERSMEET_CASES=all $(BIN)/python -m pytest -q tests/spark/test_cases_on_spark.py tests/spark/test_kept_checkpoints.py
 
 # The latest of each line of Spark.
 SPARKS := 4.0.5 4.1.4 4.2.1 4.3.0
@@ -114,7 +114,7 @@ MATRIX_CASES := ib-v1 or window-time or sync-idle or asof-tolerance or lookup-of
 
 matrix-one: install
 	$(BIN)/watersmeet demo $(VENV)/demo
-	$(BIN)/python -m pytest -q $(MATRIX_TESTS) -k '$(MATRIX_CASES)'
+	WATERSMEET_CASES=all $(BIN)/python -m pytest -q $(MATRIX_TESTS) -k '$(MATRIX_CASES)'
 	for file in tests/matrix/test_*.py; do $(BIN)/python -m pytest -q $$file || exit 1; done
 
 soak: install ## an hour of event time: state and memory must stay flat

@@ -109,7 +109,7 @@ def total(parts: Sequence[Counter[tuple[Any, ...]]]) -> Counter[tuple[Any, ...]]
     return sum(parts, Counter[tuple[Any, ...]]())
 
 
-def test_states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def states_are_made_anew_and_go_on(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrive(tmp_path, range(STOP))
     run(spark, tmp_path, BEFORE)
     for name, query in BEFORE.items():
