@@ -29,7 +29,7 @@ ON_SPARK = frozenset(
     drop-oldest end ft-v14-chain ft-v5 full-both-sides-expire group-aggregates group-by-window
     group-case-and-filter group-filter-of-one-row group-hopping-window group-of-a-table-taken-back group-of-all
     group-of-decimals-and-floats
-    group-over-a-table-join group-session 
+    group-over-a-table-join group-session
     heartbeat hz-v2 hz-v6a
     ib-v1 ib-v11 idle-side late-rows lateral-before-a-join lateral-of-a-join lateral-of-a-table
     left-null-keys ln-v12 ln-v21-chain-of-tables ln-v3 ln-v6 lookup-in-a-grouped-table
