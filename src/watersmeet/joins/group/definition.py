@@ -182,8 +182,10 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             found = [row for row, _ in rows if row[columns[-1]] is not None]
             return _extreme(found, columns[-1], -1 if function in _LEAST else 1).get(columns[0])
         case "bit_and" | "bit_or" | "bit_xor":
-            found = [row[columns[0]] for row, _ in rows if row[columns[0]] is not None]
-            return reduce(_BITS[function], found) if found else None
+            found = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
+            # A value twice is not what it is once for bit_xor alone.
+            each = [one for one, weight in found for _ in range(weight)]
+            return reduce(_BITS[function], each) if each else None
         case _:
             found = [(row[columns[0]], weight) for row, weight in rows if row[columns[0]] is not None]
             if function.endswith(DISTINCT):
