@@ -17,7 +17,7 @@ from examples.cluster.job import join_streams
 from examples.cluster.standalone import DRIVER, HOST, free_ports, package_zip, spark_class, spark_environment, stop
 from pyspark.sql import SparkSession
 from tests.conftest import QUICK
-from tests.spark.test_cluster import hiding_package
+from tests.matrix.test_cluster import hiding_package
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
