@@ -40,7 +40,7 @@ test: install ## all tests, with Spark
 
 TOLD := .pytest_cache/told
 # Which tests on Spark go to the second process and which to the third; the first has the others.
-FIRST := tests/spark/test_[a-f]*.py tests/spark/test_[jw]*.py
+FIRST := tests/spark/test_[a-f]*.py
 LAST := tests/spark/test_t*.py
 # Of the examples of property tests, so many are enough for one run: they are others every time.
 EXAMPLES ?= 0.3
