@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,15 +38,20 @@ def in_a_process(run: Run, tree: Path = TREE) -> Measured:
     command = [sys.executable, "-m", "bench.contender", json.dumps(asdict(run)), str(data_of(run.workload))]
     path = os.pathsep.join((str(tree / "src"), str(TREE)))
     environ = os.environ | {"PYTHONPATH": path, LAUNCHED: str(time.time())}
+    result, peak = told_by(run.contender, command, environ)
+    return {**result, "jvm_megabytes": peak.jvm, "workers_megabytes": peak.workers}
+
+
+def told_by(name: str, command: Sequence[str], environ: Mapping[str, str]) -> tuple[Measured, Peak]:
+    """What a process says in the line that begins with RESULT, and the memory that it took."""
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=TREE, env=environ, **pipes)
     with process, Peak(process.pid) as peak:
         said, errors = process.communicate()
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise RuntimeError(f"{run.contender} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
-    result = json.loads(lines[0].removeprefix("RESULT "))
-    return {**result, "jvm_megabytes": peak.jvm, "workers_megabytes": peak.workers}
+        raise RuntimeError(f"{name} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
+    return json.loads(lines[0].removeprefix("RESULT ")), peak
 
 
 @dataclass

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,10 +27,9 @@ from rich.table import Table
 
 from bench.contender import LAUNCHED
 from bench.data import Workload
-from bench.memory import Peak
 from bench.peers import data
 from bench.peers.queries import QUERIES, WITHIN, Compared
-from bench.running import TREE
+from bench.running import TREE, told_by
 
 FEW = 20_000
 """So many rows are enough to see that results are the same."""
@@ -140,15 +138,9 @@ def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: boo
     command = [_python(peer), *job, json.dumps({**asked, "collect": collect})]
     path = os.pathsep.join((str(TREE / "src"), str(TREE)))
     own = {"PYTHONPATH": path} if peer == "watersmeet" else {"JVM_ARGS": "-Xmx6g"}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     launched = time.time()
-    process = subprocess.Popen(command, cwd=TREE, env=os.environ | own | {LAUNCHED: str(launched)}, **pipes)
-    with process, Peak(process.pid) as peak:
-        said, errors = process.communicate()
-    lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
-    if not lines:
-        raise RuntimeError(f"{query.name} on {peer} failed: {errors.strip()[-2000:] or process.returncode}")
-    told = json.loads(lines[0].removeprefix("RESULT "))
+    environ = os.environ | own | {LAUNCHED: str(launched)}
+    told, peak = told_by(f"{query.name} on {peer}", command, environ)
     return {**told, "seconds": time.time() - launched, "megabytes": peak.jvm + peak.workers + peak.own}
 
 

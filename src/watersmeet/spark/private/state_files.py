@@ -37,17 +37,6 @@ def renumber(checkpoint: Path, made: int, batch: int) -> None:
         (folder / f"{made + 1}.zip").rename(folder / f"{batch + 1}.zip")
 
 
-def take_operator(checkpoint: Path, made: Path, operator: int) -> None:
-    """Move the state of the only operator of a checkpoint into another, as that of an operator with this number."""
-    (made / "state").mkdir(parents=True, exist_ok=True)
-    own = made / "state" / str(operator)
-    (checkpoint / "state" / "0").rename(own)
-    for file in own.glob("_metadata/v2/*"):
-        if not file.name.startswith("."):
-            text = file.read_text("utf-8").replace('"operatorId":0', f'"operatorId":{operator}')
-            file.write_text(text.replace("/state/0/_stateSchema/", f"/state/{operator}/_stateSchema/"), "utf-8")
-
-
 def put_at(checkpoint: Path, place: Path) -> None:
     """Let a checkpoint be one that lies at another place."""
     for file in checkpoint.glob("state/*/_metadata/v2/*"):
