@@ -13,7 +13,7 @@ from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.families import FAMILIES
 from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 _GRAMMARS = tuple(family.read for family in FAMILIES.values() if family.has_words)
 _ANALYSES = tuple(family.analyze for family in FAMILIES.values())

@@ -7,7 +7,7 @@ import pytest
 from watersmeet.analyze import Inputs
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
 
 Analyzed = Callable[..., AnalyzedQuery]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
-from watersmeet.plan.relation import GROUP
+from watersmeet.plan.query import GROUP
 from watersmeet.plan.words import expression_in_words
 
 SOURCES = """\

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin
 from watersmeet.queries import analyze, read_script
 
 STREAMS = """

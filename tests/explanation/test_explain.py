@@ -15,7 +15,7 @@ from watersmeet.explanation.query import Known, query_as_json, query_topology, r
 from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze, read_script
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,16 +10,8 @@ from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import JoinKind
 from watersmeet.plan.nullability import nullable
-from watersmeet.plan.relation import (
-    GROUP,
-    AnalyzedGroup,
-    AnalyzedLateral,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedScan,
-    AnalyzedView,
-    Output,
-)
+from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedLateral, AnalyzedRelation, AnalyzedScan, AnalyzedView
 from watersmeet.queries import analyze, read_script
 
 STREAMS = """

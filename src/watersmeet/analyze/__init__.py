@@ -30,7 +30,7 @@ from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.plan.nodes import Query, Script, View
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 __all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "in_order"]
 

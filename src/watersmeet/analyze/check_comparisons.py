@@ -11,7 +11,7 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import ARITHMETIC, CLOSED, COMPARISONS, LISTED, Expr
 from watersmeet.plan.nodes import Item, every
-from watersmeet.plan.relation import Warned
+from watersmeet.plan.query import Warned
 from watersmeet.plan.words import expression_in_words
 
 ANSI = "spark.sql.ansi.enabled"

@@ -16,7 +16,7 @@ from watersmeet.formats.options import NEEDED, OPTIONS, unknown_options
 from watersmeet.formats.sink import OWN as OWN_OF_SINKS
 from watersmeet.functions import built_in, function_hint
 from watersmeet.plan.nodes import Call, Script
-from watersmeet.plan.relation import Warned
+from watersmeet.plan.query import Warned
 
 
 @dataclass(frozen=True)

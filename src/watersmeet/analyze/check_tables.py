@@ -9,7 +9,8 @@ from typing import TypeGuard
 from watersmeet.analyze.draft import Draft
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import ResultKind
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, Warned, leaves
+from watersmeet.plan.query import AnalyzedQuery, Warned
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedRelation, AnalyzedScan, leaves
 from watersmeet.plan.words import expression_in_words
 
 

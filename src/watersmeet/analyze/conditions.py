@@ -9,13 +9,13 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import ARITHMETIC, COMPARISONS, Expr, conjuncts
+from watersmeet.plan.query import Warned
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
     AnalyzedRelation,
     ConditionalJoin,
-    Warned,
     joins,
 )
 from watersmeet.plan.words import expression_in_words, kind_in_words

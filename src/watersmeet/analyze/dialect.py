@@ -21,7 +21,7 @@ from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import COMPARISONS, Expr, alternative, conjuncts
 from watersmeet.plan.nodes import Join, Relation, aliases
-from watersmeet.plan.relation import Warned
+from watersmeet.plan.query import Warned
 from watersmeet.plan.words import expression_in_words
 
 DIALECT = "watersmeet.dialect"

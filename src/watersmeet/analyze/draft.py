@@ -13,15 +13,8 @@ from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Query, Relation, ResultKind, Scan, Script, Union
-from watersmeet.plan.relation import (
-    AnalyzedGroup,
-    AnalyzedJoin,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedTop,
-    Output,
-    Warned,
-)
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output, Warned
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedRelation
 
 if TYPE_CHECKING:
     from watersmeet.analyze.family import FamilyAnalysis

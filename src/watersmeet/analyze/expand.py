@@ -17,7 +17,7 @@ from watersmeet.catalog import NOWHERE, Field, Sink, Span
 from watersmeet.errors import Refusal, did_you_mean
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Star, leaves
-from watersmeet.plan.relation import Output
+from watersmeet.plan.query import Output
 from watersmeet.plan.words import expression_in_words, word
 
 

@@ -14,7 +14,8 @@ from watersmeet.analyze.settings import Known
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.plan.nodes import AskedJoin, Relation, ResultKind
-from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin, Warned
+from watersmeet.plan.query import Warned
+from watersmeet.plan.relation import AnalyzedRelation, ConditionalJoin
 
 Sources = Mapping[str, Source]
 """Sources by their aliases."""

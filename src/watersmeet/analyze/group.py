@@ -24,7 +24,7 @@ from watersmeet.errors import Refusal
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts
 from watersmeet.plan.nodes import every
-from watersmeet.plan.relation import AnalyzedGroup, Output
+from watersmeet.plan.query import AnalyzedGroup, Output
 
 _WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
 _EXACT = ("'", '"', "`", "\x00")

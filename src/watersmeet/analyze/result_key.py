@@ -8,15 +8,8 @@ from watersmeet.analyze.scope import KEY, show
 from watersmeet.formats.records import JSON, KEY_TYPES
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import Store
-from watersmeet.plan.relation import (
-    GROUP,
-    AnalyzedJoin,
-    AnalyzedLateral,
-    AnalyzedLeaf,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    Output,
-)
+from watersmeet.plan.query import GROUP, AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation
 
 
 def result_key(query: AnalyzedQuery, group_by: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -17,7 +17,8 @@ from watersmeet.formats import SINK_FORMATS, sink_format
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import LEFT_ONLY
-from watersmeet.plan.relation import GROUP, AnalyzedQuery, AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin
+from watersmeet.plan.query import GROUP, AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin
 
 Column = tuple[str, str]
 """A column of a source: the alias and the name."""

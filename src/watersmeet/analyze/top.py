@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
 from watersmeet.plan.expressions import Expr, Reference
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedTop, AnalyzedView, OrderedBy
+from watersmeet.plan.query import AnalyzedTop, OrderedBy
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedView
 
 
 def top(draft: Draft) -> Draft:

@@ -15,7 +15,8 @@ from watersmeet.catalog import Field, Source, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.nodes import Scan, Union
-from watersmeet.plan.relation import AnalyzedLateral, AnalyzedQuery, AnalyzedScan, AnalyzedUnion, AnalyzedView
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedLateral, AnalyzedScan, AnalyzedUnion, AnalyzedView
 
 
 def parts_of(draft: Draft, union: Union) -> tuple[Source, ...]:

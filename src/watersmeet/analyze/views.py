@@ -17,18 +17,15 @@ from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
 from watersmeet.plan.expressions import Reference
 from watersmeet.plan.nodes import Store, View
+from watersmeet.plan.query import GROUP, AnalyzedQuery, Output, Warned
 from watersmeet.plan.relation import (
-    GROUP,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    Output,
     TimeColumn,
-    Warned,
     laterals,
     leaves,
     views,

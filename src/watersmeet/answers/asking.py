@@ -22,7 +22,7 @@ from watersmeet.fates.words import row_in_words, value_in_words
 from watersmeet.local.rows import NeedsSparkError
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,7 +20,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.physical import QueryPlan, scan_plans
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

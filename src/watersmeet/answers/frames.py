@@ -19,7 +19,7 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED
 from watersmeet.physical import join_plans, plan_query, scan_plans
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.schema import arrow_type
 
 if TYPE_CHECKING:

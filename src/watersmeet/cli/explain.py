@@ -21,7 +21,7 @@ from watersmeet.explanation.topology import Topology
 from watersmeet.families import FAMILIES, OPERATORS
 from watersmeet.physical import plan_query, together_of
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 Stage = Literal["plan", "analyzed", "physical"]
 """``plan``: what was asked, which needs no more than that the text can be read. ``analyzed``: with every name resolved,

@@ -13,7 +13,7 @@ from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.source import local_path
 from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.project import Project, absolute_path, fill_columns, open_project, resolve_paths, root_references
 from watersmeet.queries import analyze, read_readable, refusals_in
 

@@ -9,7 +9,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from watersmeet.explanation.topology import Inputs
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Clause, Relation
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin
 
 Names = Mapping[str, str]
 """What to call the rows of each alias."""

@@ -22,14 +22,8 @@ from watersmeet.physical.nodes import (
     join_plans,
 )
 from watersmeet.plan.facts import Fact
-from watersmeet.plan.relation import (
-    AnalyzedGroup,
-    AnalyzedLeaf,
-    AnalyzedQuery,
-    AnalyzedScan,
-    AnalyzedTop,
-    ConditionalJoin,
-)
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
+from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedScan, ConditionalJoin
 from watersmeet.plan.result_columns import ungrouped
 from watersmeet.plan.words import expression_in_words, word
 

@@ -13,15 +13,13 @@ from watersmeet.formats.malformed import SHOWN
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.facts import Fact, conditions, is_unnamed, row_names, texts
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import (
-    AnalyzedGroup,
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedTop,
     AnalyzedUnion,
     AnalyzedView,
     leaves,

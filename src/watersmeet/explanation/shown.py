@@ -12,7 +12,7 @@ from watersmeet.explanation.query import query_topology, render_query
 from watersmeet.explanation.svg import draw
 from watersmeet.explanation.topology import Topology
 from watersmeet.physical.nodes import QueryPlan
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 
 class Explanation(str):

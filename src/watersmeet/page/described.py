@@ -25,7 +25,7 @@ from watersmeet.physical import (
     together_of,
 )
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.references import masked
 from watersmeet.spark.past.waiting import Waiting, waiting_files
 

@@ -46,16 +46,15 @@ from watersmeet.physical.together import Groups, running_together
 from watersmeet.physical.types import DeclaredTypes, Types
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,
     AnalyzedLeaf,
-    AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    Output,
     leaves,
 )
 

@@ -8,7 +8,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from watersmeet.physical.nodes import JoinPlan, PortInput, ScanPlan, ViewPlan
 from watersmeet.physical.types import Types
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedQuery, AnalyzedScan, AnalyzedView, Output
+from watersmeet.plan.query import AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView
 
 Travel = Literal["rows", "upserts", "weights"]
 """How the rows of a table reach a stage: as they are, as versions; with what each does to its key; or with weights."""

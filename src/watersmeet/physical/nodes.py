@@ -14,15 +14,8 @@ from typing import Any, Literal
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import Family
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import (
-    AnalyzedGroup,
-    AnalyzedJoin,
-    AnalyzedQuery,
-    AnalyzedScan,
-    AnalyzedTop,
-    Output,
-    Padding,
-)
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop, Output
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, Padding
 
 PADDED = "#padded"
 """The column in which an operator tells which port a row has no part of; -1: it has one of all."""

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from watersmeet.joins.group.aggregates import sees_all
 from watersmeet.plan.expressions import Expr
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
 from watersmeet.plan.relation import (
     BY_TIME,
-    AnalyzedGroup,
     AnalyzedJoin,
-    AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
-    AnalyzedTop,
     AnalyzedView,
     Bounded,
     leaves,

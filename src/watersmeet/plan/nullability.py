@@ -6,15 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import (
-    GROUP,
-    AnalyzedJoin,
-    AnalyzedLateral,
-    AnalyzedLeaf,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    AnalyzedView,
-)
+from watersmeet.plan.query import GROUP, AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, AnalyzedView
 
 _Nulls = Mapping[str, bool]
 """Whether a column, named ``alias.column`` in small letters, can be null."""

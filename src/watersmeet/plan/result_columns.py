@@ -8,7 +8,8 @@ from watersmeet.joins.group.aggregates import function_of, is_aggregate
 from watersmeet.plan.expressions import COMPARISONS, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable
-from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedJoin, AnalyzedQuery, AnalyzedView, leaves
+from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedView, leaves
 from watersmeet.plan.words import expression_in_words, word
 
 

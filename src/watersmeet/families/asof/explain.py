@@ -8,7 +8,7 @@ from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
 from watersmeet.families.asof.relation import AnalyzedAsofJoin, AsofJoin
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, rows_of, texts
 from watersmeet.plan.nodes import Relation
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.words import amount_in_words, kind_in_words
 
 

@@ -6,7 +6,7 @@ from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.changelog.relation import AnalyzedTableJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import LEFT_ONLY, PRESERVED, Side
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.words import kind_in_words
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.explanation.family import StageExplainer
 from watersmeet.plan.facts import Fact, texts
-from watersmeet.plan.relation import AnalyzedGroup
+from watersmeet.plan.query import AnalyzedGroup
 from watersmeet.plan.result_columns import ungrouped
 
 

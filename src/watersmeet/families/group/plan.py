@@ -14,7 +14,8 @@ from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import GROUP, AnalyzedGroup, AnalyzedQuery, AnalyzedView, Output
+from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedView
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""

@@ -8,7 +8,8 @@ from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.interval.lives import Life
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of, sources_by_alias, texts
-from watersmeet.plan.relation import AnalyzedQuery, TimeBound
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import TimeBound
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 
 

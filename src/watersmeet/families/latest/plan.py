@@ -13,7 +13,8 @@ from watersmeet.physical.nodes import JoinPlan, PortPlan, ScanPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr
-from watersmeet.plan.relation import AnalyzedQuery, AnalyzedScan, AnalyzedView, Output
+from watersmeet.plan.query import AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedScan, AnalyzedView
 from watersmeet.type_names import EXACT
 
 LATEST = "#latest"

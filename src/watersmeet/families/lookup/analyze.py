@@ -24,7 +24,8 @@ from watersmeet.errors import Refusal
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin, LateTable
 from watersmeet.plan.expressions import Expr, conjuncts
 from watersmeet.plan.nodes import LEFT_ONLY, Join, Relation, ResultKind, Scan
-from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin, Warned, joins
+from watersmeet.plan.query import Warned
+from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin, joins
 from watersmeet.plan.words import expression_in_words, kind_in_words, word
 
 

@@ -7,7 +7,7 @@ from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.lookup.relation import AnalyzedLookupJoin
 from watersmeet.plan.facts import Fact, conditions, keys, rows_of
 from watersmeet.plan.nodes import PRESERVED, Side
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.words import kind_in_words
 
 

@@ -6,7 +6,7 @@ from watersmeet.explanation.family import Apart, Asked, JoinExplainer, Names
 from watersmeet.families.sync.relation import AnalyzedSyncJoin, SyncJoin
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.nodes import Relation
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 _DISORDER = {
     "drop": "a late row, or a second one of the same time on its port, is dropped and counted",

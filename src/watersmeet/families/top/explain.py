@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.explanation.family import StageExplainer
 from watersmeet.plan.facts import Fact
-from watersmeet.plan.relation import AnalyzedTop
+from watersmeet.plan.query import AnalyzedTop
 from watersmeet.plan.words import expression_in_words
 
 

@@ -11,7 +11,8 @@ from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.physical.types import Types
-from watersmeet.plan.relation import AnalyzedQuery, AnalyzedView, Output
+from watersmeet.plan.query import AnalyzedQuery, Output
+from watersmeet.plan.relation import AnalyzedView
 
 TOP = "#top"
 """The source of the rows of which the first are shown."""

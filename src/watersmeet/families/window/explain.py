@@ -8,7 +8,8 @@ from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
 from watersmeet.plan.facts import Fact, conditions, keys, padding_in_words, texts
 from watersmeet.plan.nodes import PRESERVED, Clause
-from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedLeaf
 from watersmeet.plan.words import amount_in_words, expression_in_words, kind_in_words, word
 from watersmeet.type_names import is_moment
 

@@ -14,7 +14,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.observe.progress import Reading
 from watersmeet.physical import Groups, LateRows, Limits, QueryPlan, limits_of, plan_query, together_of
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.refusals import (

@@ -21,7 +21,7 @@ from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
-from watersmeet.plan.relation import Output
+from watersmeet.plan.query import Output
 from watersmeet.spark.exchange.packing import (
     LATE_ROW,
     LATE_SHOWN,

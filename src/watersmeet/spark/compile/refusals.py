@@ -15,14 +15,8 @@ from watersmeet.joins.group.aggregates import result_type
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import (
-    AnalyzedJoin,
-    AnalyzedLeaf,
-    AnalyzedQuery,
-    AnalyzedRelation,
-    ConditionalJoin,
-    views,
-)
+from watersmeet.plan.query import AnalyzedQuery
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, views
 from watersmeet.spark.compile.types import SparkTypes
 from watersmeet.spark.session import STATE
 

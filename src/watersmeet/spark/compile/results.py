@@ -20,7 +20,7 @@ from watersmeet.catalog import NOWHERE, Source, Span, Watermark
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.physical import Limits, QueryPlan, limits_of
 from watersmeet.plan.nodes import Query, Scan, Script, Setting, View
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 
 
 @dataclass(frozen=True)

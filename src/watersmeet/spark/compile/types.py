@@ -16,16 +16,14 @@ from watersmeet.functions import function_hint
 from watersmeet.physical import DeclaredTypes, sources_of
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.nodes import Script
+from watersmeet.plan.query import GROUP, AnalyzedQuery, Output
 from watersmeet.plan.relation import (
-    GROUP,
     AnalyzedJoin,
     AnalyzedLateral,
-    AnalyzedQuery,
     AnalyzedRelation,
     AnalyzedScan,
     AnalyzedUnion,
     AnalyzedView,
-    Output,
     scans,
 )
 from watersmeet.spark.exchange.rows import ddl_field

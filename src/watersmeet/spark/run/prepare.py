@@ -26,7 +26,7 @@ from watersmeet.physical import scan_plans
 from watersmeet.physical.change import Follows
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.nodes import Query, Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.spark.compile.build import Built, check_provider, compile_plan, plan_on, together_on
 from watersmeet.spark.compile.compiler import Compiler

@@ -20,7 +20,7 @@ from watersmeet.formats.kept_columns import keep_columns
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.observe.progress import OUT, Progress
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.references import missing, resolved
 from watersmeet.spark.compile.compiler import is_row
 from watersmeet.spark.exchange.stateful import RowsTold

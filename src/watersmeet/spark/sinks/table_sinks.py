@@ -24,7 +24,7 @@ from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import local_path
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
-from watersmeet.plan.relation import AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.spark.compile.frames import changes_shown
 from watersmeet.spark.exchange.consolidate import columns_of, consolidated
 from watersmeet.spark.private.files import is_reachable
