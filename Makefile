@@ -11,7 +11,7 @@ UV := $(BIN)/uv
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-spark test-more test-rest check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults lock clean
+.PHONY: help install demo test check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,29 +32,14 @@ $(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt py
 demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
 	$(BIN)/watersmeet demo
 
-# Three processes: what waits in one of them leaves the two cores to the others. Two of them tell what they found at the
-# end, so that their lines do not mix.
-test: install ## all tests, with Spark
-	@mkdir -p $(TOLD)
-	@$(MAKE) --no-print-directory -j3 test-spark test-more test-rest; status=$$?; cat $(TOLD)/*.txt; exit $$status
-
-TOLD := .pytest_cache/told
-# Which tests on Spark go to the second process and which to the third; the first has the others.
-FIRST := tests/spark/test_[a-f]*.py
-LAST := tests/spark/test_t*.py
-# Of the examples of property tests, so many are enough for one run: they are others every time.
+# Three processes: what waits in one of them leaves the two cores to the others. Each has a Spark of its own and takes
+# whole files. Of the examples of property tests a share is enough.
 EXAMPLES ?= 0.3
+SHARED_OUT := --dist loadfile --no-loadscope-reorder
 
-test-spark:
-	$(BIN)/python -m pytest -m spark tests/spark $(foreach part,$(FIRST) $(LAST),--ignore-glob='$(CURDIR)/$(part)')
-
-test-more:
-	@$(BIN)/python -m pytest -q -m spark $(FIRST) >$(TOLD)/more.txt 2>&1
-
-test-rest:
-	@WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" >$(TOLD)/rest.txt 2>&1; status=$$?; \
-	$(BIN)/python -m pytest -q -m spark tests --ignore-glob='$(CURDIR)/tests/spark/test_[!t]*.py' \
-		--ignore=tests/matrix >$(TOLD)/outside.txt 2>&1 && exit $$status
+test: install ## all tests, with Spark
+	@$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) --ignore=tests/matrix tests; status=$$?; \
+	WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" -n 2 $(SHARED_OUT) && exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests

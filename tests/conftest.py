@@ -24,6 +24,11 @@ QUICK = {
 }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts programs and waits for them comes first, so that no process is left with it at the end."""
+    items.sort(key=lambda item: item.path.parent.name == "spark")
+
+
 def _with_kafka(conf: dict[str, str]) -> dict[str, str]:
     """Settings with the jars of Kafka's connector; without them where they cannot be had."""
     from watersmeet.errors import WatersmeetError
@@ -44,7 +49,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
 
     assert SparkSession.getActiveSession() is None, "a test has made a session: it would be taken, with its settings"
     log: Path = tmp_path_factory.mktemp("spark") / "spark.log"
-    found = session("local[2]", conf=_with_kafka(QUICK), log=log)
+    with pytest.MonkeyPatch.context() as patched:
+        # To write one takes half a minute of a processor at the end, for which commands that tests launch are enough.
+        patched.setenv("WATERSMEET_CLASS_ARCHIVE", "use")
+        found = session("local[2]", conf=_with_kafka(QUICK), log=log)
     keep_checkpoints_here(found)
     yield found
     found.stop()

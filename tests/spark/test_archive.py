@@ -36,6 +36,7 @@ def test_one_jvm_writes_it_and_the_others_wait_or_use_it(environ: dict[str, str]
     later = archive_options(home, environ)
     assert later.startswith(USED)
     assert not beside.exists()
+    assert archive_options(home, environ | {WANTED: "use"}) == later
     said = [home / "bin" / "java", *later.split(), "-Xshare:on", "-version"]
     assert subprocess.run(said, check=False, capture_output=True).returncode == 0
 
@@ -62,8 +63,8 @@ def test_an_archive_that_was_cut_is_not_used(environ: dict[str, str]) -> None:
     assert not archive.exists()
 
 
-@pytest.mark.parametrize("missing", [{WANTED: "0"}, {"XDG_CACHE_HOME": "", "HOME": ""}])
-def test_none_is_used_where_none_is_wanted_or_can_be_kept(environ: dict[str, str], missing: dict[str, str]) -> None:
+@pytest.mark.parametrize("missing", [{WANTED: "0"}, {WANTED: "use"}, {"XDG_CACHE_HOME": "", "HOME": ""}])
+def test_none_is_used_where_none_is_there_or_wanted_or_can_be_kept(environ: dict[str, str], missing: dict[str, str]) -> None:
     assert archive_options(prepare_java(environ), environ | missing) == ""
 
 

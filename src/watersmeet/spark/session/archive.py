@@ -20,7 +20,7 @@ from watersmeet.spark.session.kept import hold, tidy
 from watersmeet.spark.session.shims import own_cache
 
 WANTED = "WATERSMEET_CLASS_ARCHIVE"
-"""Set to 0, no archive is written or used."""
+"""Set to 0, no archive is written or used; set to use, none is written."""
 QUIET = "-Xshare:auto -Xlog:disable -Xlog:all=error:stderr"
 _BEGUN = ".begun-"
 _WRITING_SECONDS = 600
@@ -45,7 +45,7 @@ def archive_options(home: Path, environ: Mapping[str, str]) -> str:
         tidy(cache)
         if archive is not None:
             return f"-XX:SharedArchiveFile={shlex.quote(str(archive))} {QUIET}"
-        if not any(cache.glob(f"{name}{_BEGUN}*")):
+        if environ.get(WANTED) != "use" and not any(cache.glob(f"{name}{_BEGUN}*")):
             # Empty until the JVM ends, which tells others that it will be written.
             begun = cache / f"{name}{_BEGUN}{os.getpid()}"
             begun.touch(0o600)
