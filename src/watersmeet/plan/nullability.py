@@ -21,7 +21,8 @@ def nullable(query: AnalyzedQuery) -> tuple[bool, ...]:
     OR and NOT of such.
 
     >>> from watersmeet.catalog import Field, Source
-    >>> from watersmeet.plan.relation import AnalyzedScan, ConditionalJoin, Output
+    >>> from watersmeet.plan.query import Output
+    >>> from watersmeet.plan.relation import AnalyzedScan, ConditionalJoin
     >>> from watersmeet.plan.expressions import Reference
     >>> def column(alias, name):
     ...     return Expr("column", text="c", refs=(Reference((alias, name), 0, 1, alias, name),))

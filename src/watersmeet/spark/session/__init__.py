@@ -196,7 +196,7 @@ def _prepare_environment(master: str, conf: Mapping[str, str], log: Path | None)
         if ours not in before.split(os.pathsep):
             os.environ["PYTHONPATH"] = f"{ours}{os.pathsep}{before}" if before else ours
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        with _standard_error_to(log):
+        with _told_to(log):
             start_spare(os.environ, temporary)
         return [folder for folder in dict.fromkeys((temporary, *local)) if folder.name.startswith(PREFIX)]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -209,7 +209,7 @@ def _started(
     for name, value in made.items():
         builder = builder.config(name, value)
     try:
-        with _standard_error_to(log):
+        with _told_to(log):
             if master is not None:
                 launch({"spark.master": master, **made})
             return builder.getOrCreate()
@@ -220,19 +220,28 @@ def _started(
 
 
 @contextmanager
-def _standard_error_to(log: Path | None) -> Generator[None]:
-    """Let processes that are started meanwhile write their standard error to ``log``; they keep it for life."""
+def _told_to(log: Path | None) -> Generator[None]:
+    """Let processes that are started meanwhile write what they say to ``log``; they keep it for life.
+
+    A terminal stays their standard output. A pipe does not: whoever reads it would wait for the last of them, and a JVM
+    may write its archive of classes for half a minute after the command has ended.
+    """
     if log is None:
         yield
         return
     log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
+    moved = (2,) if os.isatty(1) else (1, 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    kept = {number: os.dup(number) for number in moved}
     with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
+        for number in moved:
+            os.dup2(file.fileno(), number)
     try:
         yield
     finally:
-        sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number, before in kept.items():
+            os.dup2(before, number)
+            os.close(before)
