@@ -36,9 +36,11 @@ demo: install ## join two streams of made-up orders and deliveries on local Spar
 # whole files. Of the examples of property tests a share is enough.
 EXAMPLES ?= 0.3
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
+# Named, so that no process reads the thousands of others.
+ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)
 
 test: install ## all tests, with Spark
-	@$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) --ignore=tests/matrix tests; status=$$?; \
+	@$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
 	WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" -n 2 $(SHARED_OUT) && exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute

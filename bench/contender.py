@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -78,6 +79,8 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
         made = {"spark.driver.memory": "6g"} | _conf(run)
         spark = _plain(made) if run.plain else session("local[2]", conf=made, log=log)
+        if not run.plain:
+            _keep_checkpoints_here(spark)
     else:
         spark = spark.newSession()
         for name, value in _conf(run).items():
@@ -96,6 +99,14 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         spent = _processor_seconds(query) if run.streams else {}
         query.awaitTermination()
         return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
+
+
+def _keep_checkpoints_here(spark: SparkSession) -> None:
+    """Let checkpoints be written as ``watersmeet run`` lets them, for all contenders; an older tree may not have it."""
+    with suppress(ImportError):
+        from watersmeet.spark.private.local_files import keep_checkpoints_here
+
+        keep_checkpoints_here(spark)
 
 
 def _plain(conf: Mapping[str, str]) -> SparkSession:
