@@ -129,7 +129,8 @@ def _same_shards(was: Told, now: Told) -> str | None:
     shards = was.identity["shards"]
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
         return None
-    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`."
+    rescale = f"`watersmeet state rescale --shards {now.identity['shards']}`"
+    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`; or {rescale}."
 
 
 def _same_operators(was: Told, now: Told) -> str | None:

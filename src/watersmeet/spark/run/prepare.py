@@ -45,7 +45,7 @@ from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
-from watersmeet.spark.state.swap import settle
+from watersmeet.spark.state.swap import clear
 
 HOW = "run it with `--accept`, or undo the change."
 REBUILD = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
@@ -178,7 +178,7 @@ def _prepared(
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
-    settle(checkpoint)
+    clear(checkpoint)
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
