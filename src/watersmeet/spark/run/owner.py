@@ -45,9 +45,9 @@ class Owner:
         return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
 
     @property
-    def clocks(self) -> int:
-        """How many of its stages follow the clock."""
-        return sum(sum(told.identity["clocks"]) for told in self.queries)
+    def clocks(self) -> tuple[bool, ...]:
+        """Which of its stages follow the clock, query by query."""
+        return tuple(bool(follows) for told in self.queries for follows in told.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
         """What is kept."""

@@ -25,7 +25,7 @@ from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
 from watersmeet.spark.run.changes import Accepting, continued
-from watersmeet.spark.run.clock import add_clock, check_room
+from watersmeet.spark.run.clock import add_clock, check_clocks, take_clocks
 from watersmeet.spark.run.damage import PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session import STATE
@@ -86,11 +86,10 @@ def _before_start(
     was = read_owner(spark, checkpoint) if now.queries else None
     if was is not None:
         taken, _ = continued(spark, checkpoint, was, now, accepting, ANEW, HOW)
-        if taken.clocks > was.clocks:
-            check_room(folder, checkpoint, sources, ANEW)
+        check_clocks(folder, checkpoint, was, taken, sources, ANEW)
         if taken is not was:
-            folder.write(OWNER, taken.to_text(spark.version))
-        if taken.clocks:
+            take_clocks(folder, was, taken, sources, spark.version)
+        if any(taken.clocks) and not isinstance(folder, LocalFolder):
             add_clock(folder, sources)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)
