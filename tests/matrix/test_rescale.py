@@ -8,16 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.checkpoints.kept import HERE, add_rows, extract, run, written
+from tests.spark.conftest import broker, kafka, postgres  # noqa: F401 - fixtures
 from tests.spark.test_rescale import arrive
 from tests.spark.test_rescale import run as run_chain
 from tests.spark.test_rescale import written as rows_of
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.queries import read_script
+from watersmeet.spark.run.running import run_script
 from watersmeet.spark.state.rescale import Scale, rescale
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -61,3 +65,39 @@ def test_a_command_that_is_killed_leaves_the_old_state(spark: SparkSession, tmp_
     run_chain(spark, tmp_path, "straight")
     assert rows_of(tmp_path, "moved") == rows_of(tmp_path, "straight")
     assert [file.name for file in checkpoints.iterdir()] == ["chain"]
+
+
+STREAM = "(k STRING, t BIGINT, WATERMARK FOR t AS t - 100) USING json OPTIONS (path '{}')"
+INTO = """
+CREATE STREAM a {a};
+CREATE STREAM b {b};
+CREATE SINK counts USING postgres OPTIONS (dsn '{postgres}', table 'rescaled');
+CREATE SINK pairs USING kafka
+    OPTIONS (kafka.bootstrap.servers '{kafka}', topic 'rescaled', value.format 'json', partitions '2');
+INSERT INTO counts SELECT TABLE a.k, count(*) AS n FROM a JOIN b WITHIN 4 ON a.k = b.k GROUP BY a.k;
+INSERT INTO pairs SELECT STREAM a.k, a.t, b.t AS u FROM a JOIN b WITHIN 4 ON a.k = b.k;
+"""
+
+
+def test_into_a_database_and_a_topic(
+    spark: SparkSession,
+    tmp_path: Path,
+    postgres: str,  # noqa: F811 - a fixture
+    kafka: str,  # noqa: F811 - a fixture
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not installed", exc_type=ImportError)
+    streams = {name: STREAM.format(tmp_path / name) for name in "ab"}
+    script = read_script(INTO.format(postgres=postgres, kafka=kafka, **streams))
+    for batch, scale in enumerate((Scale(5, 1), Scale(1, 2), Scale(3, 3))):
+        arrive(tmp_path, batch)
+        run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now")
+        for name in ("counts", "pairs"):
+            rescale(spark, tmp_path / "storage" / "checkpoints" / name, name, scale)
+    sides = [[json.loads(line) for file in (tmp_path / s).iterdir() for line in file.open()] for s in "ab"]
+    pairs = [
+        (a["k"], a["t"], b["t"]) for a in sides[0] for b in sides[1] if a["k"] == b["k"] and abs(a["t"] - b["t"]) <= 4
+    ]
+    with psycopg.connect(postgres) as connection:
+        assert dict(connection.execute("SELECT k, n FROM rescaled").fetchall()) == Counter(k for k, _, _ in pairs)
+    assert Counter(tuple(record.row.values()) for record in topics.read(kafka, "rescaled")) == Counter(pairs)

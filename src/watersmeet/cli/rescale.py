@@ -7,12 +7,15 @@ import tempfile
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from watersmeet.cli.failure import Format, reported
 from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, named
+
+if TYPE_CHECKING:
+    from watersmeet.spark.state.rescale import Scale
 
 
 def rescale(
@@ -63,6 +66,9 @@ def rescale(
                     now = Scale(shards or was.shards, partitions or was.partitions)
                     if now != was:
                         rescale(spark, one, one.name, now)
+                if now.partitions > now.shards:
+                    empty = _counted(now.partitions - now.shards, "partition")
+                    typer.echo(f"note: {empty} of {one.name} will have no shard, and a task all the same.", err=True)
                 told.append({"query": one.name, "was": asdict(was), "now": asdict(now)})
                 if format is Format.text:
                     typer.echo(f"{one.name}: {_words(now)}, {'as before' if now == was else f'was {_words(was)}'}.")
@@ -70,8 +76,9 @@ def rescale(
             typer.echo(json.dumps(told, indent=2))
 
 
-def _words(scale: object) -> str:
-    counts = asdict(scale)  # pyright: ignore[reportArgumentType] - a dataclass
-    shards, partitions = counts["shards"], counts["partitions"]
-    on = f"{partitions} partition{'' if partitions == 1 else 's'}"
-    return f"{shards} shard{'' if shards == 1 else 's'} on {on}"
+def _words(scale: Scale) -> str:
+    return f"{_counted(scale.shards, 'shard')} on {_counted(scale.partitions, 'partition')}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

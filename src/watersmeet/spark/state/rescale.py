@@ -83,6 +83,8 @@ def _make(spark: SparkSession, checkpoint: Checkpoint, made: Path, name: str, wa
     _copy(path, made, checkpoint.batch, now.partitions)
     owner = _owner(checkpoint, now.shards) if is_spread else checkpoint.owner
     (made / OWNER).write_text(owner.to_text(spark.version), "utf-8")
+    # What was told of its batches since is still told by the same lags.
+    shutil.copystat(path / OWNER, made / OWNER)
 
 
 def _check(checkpoint: Checkpoint, name: str, was: Scale, now: Scale) -> None:
