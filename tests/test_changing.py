@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, edited, told
+from tests.physical.test_identity import ASOF, CLICKS, JOIN, LOOKUP, OTHER, SAME, VIEW, WINDOWED, edited, told
 
 from watersmeet.families import changing, tables
 from watersmeet.physical.change import Edit, edit_of
@@ -26,6 +26,12 @@ CHAIN = edited(JOIN, OTHER["a join more"][1])
 SINK = edited(
     JOIN,
     {"SELECT STREAM o.id": "CREATE SINK out USING json OPTIONS (path '/out');\nINSERT INTO out SELECT STREAM o.id"},
+)
+
+LIMITED = edited(WINDOWED, {"PARTITION BY id": "PARTITION BY id PARTITION COUNT 100"})
+LATE = {"SELECT STREAM": "SET watersmeet.table.late = ignore;\nSELECT STREAM"}
+SYNC = edited(
+    JOIN, {r"(?s)SELECT STREAM.*": "SELECT STREAM o.ts, o.id, d.customer FROM orders o SYNC JOIN deliveries d;"}
 )
 
 Edits = list[tuple[str, dict[str, str]]]
@@ -80,18 +86,33 @@ EDITS: dict[str, Edits] = {
     "another kind of join": other("the kind"),
     "a join more": other("a join more"),
     "another condition besides keys and bounds": [(CONDITION, {"<= d.customer|< d.customer": "> d.customer"})],
-    "a window of another size": other("a window"),
-    "another tolerance of an as-of join that looks back": other("how far a version may be"),
-    "another tolerance of an as-of join that does not look back": [
-        (edited(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"})
+    "a window of another size, or another limit on its partitions": [
+        *other("a window"), (WINDOWED, {"COUNT 5": "COUNT 3"}),
+        (LIMITED, {"COUNT 100": "COUNT 50"}), (LIMITED, {"PARTITION COUNT": "TUPLE COUNT"}),
+    ],
+    "a window of another kind, with other partitions, or a limit on them more or less": [
+        (LIMITED, {" PARTITION COUNT 100": ""}), (LIMITED, {"PARTITION COUNT 100": "PARTITION AGE 10s"}),
+        (WINDOWED, {"COUNT 10": "TIME 10s"}), (WINDOWED, {"PARTITION BY id": "PARTITION BY id, city"}),
+    ],
+    "another tolerance of an as-of join": [
+        *other("how far a version may be"), (ASOF, {"WITHIN 1 HOUR": "WITHIN 1 MINUTE"}),
+        (edited(ASOF, {"o.ts >= d.ts": "o.ts <= d.ts"}), {"WITHIN 1 HOUR": "WITHIN 2 HOURS"}),
+    ],
+    "whether rows wait for table rows that come late: `watersmeet.table.late`": [
+        (LOOKUP, LATE),
+        (edited(LOOKUP, LATE), {"= ignore": "= reemit"}),
+    ],
+    "what a sync join does with rows out of order: `watersmeet.sync.disorder`": [
+        (SYNC, {"SELECT STREAM": "SET watersmeet.sync.disorder = error;\nSELECT STREAM"})
     ],
     "another aggregate, or something else to group by": other("an aggregate more", "what rows are grouped by"),
-    "`IDLE AFTER` in the last join, where no side of it had it": [
+    "`IDLE AFTER` in a join where no side of it had it": [
         *other("an idle side"), (CHAIN, {r"(?s)(clicks \(.*?ts - INTERVAL 5 MINUTES)": r"\1 IDLE AFTER 1 MINUTE"}),
-    ],
-    "`IDLE AFTER` in another join, where no side of it had it, or where one had it and none has now": [
-        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
         (CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}),
+    ],
+    "`IDLE AFTER` in no side of a join where one had it": [
+        (edited(JOIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
+        (edited(CHAIN, {IDLE: r"\1 IDLE AFTER 1 MINUTE"}), {" IDLE AFTER 1 MINUTE": ""}),
     ],
     "another source, path, topic or format of a source": other("a path", "a format", "a topic", "another source"),
     "the type of a column that is kept": other("a type"),

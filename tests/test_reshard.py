@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.joins.chained import ChainedQuery
+from tests.joins.test_chained import arrived, planned, queries, quick
+from tests.joins.test_chains import STREAMS, batches, found
 
 from watersmeet.families import OPERATORS, keeping_of
-from watersmeet.joins.core.operator import RUN, Emission, Marks
+from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.kept import UnevenError
 from watersmeet.joins.state.layout import as_int64
@@ -22,8 +28,9 @@ from watersmeet.local import query
 from watersmeet.local.query import LocalQuery, Stepped
 from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.local.store import MemoryStore
-from watersmeet.physical import JoinPlan, QueryPlan, limits_of, plan_query
+from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.identity import canonical_json, names_of
+from watersmeet.physical.together import groups_of
 from watersmeet.queries import analyze
 from watersmeet.spark.exchange.shards import shard_of
 from watersmeet.spark.state.places import is_alone, places_of
@@ -55,19 +62,8 @@ class Sharded(LocalQuery):
     def rescale(self, shards: int) -> None:
         self.shards = shards
         for key, stores in self.parts.items():
-            stage = told(self.plans[key])
-            if is_alone(stage):
-                continue
-            keeping = keeping_of(stage["operator"]["family"])
-            old = [dict(store.restarted()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
-            places = places_of(stage, keeping, shards)
-            taken = [parted(one, places, shards, is_first=not n) for n, one in enumerate(old) if len(one) > 1]
-            made = [united(own, keeping, stage["operator"]) for own in zip(*taken, strict=True)]
-            for one in made:
-                look = Look(one)
-                problems = look.problems({name: keeping.spine(stage["operator"], name) for name in look.directory.runs})
-                assert [p for p in problems if "past its limit" not in p] == []
-            self.parts[key] = [MemoryStore(one) for one in made] or [MemoryStore() for _ in range(shards)]
+            if not is_alone(told(self.plans[key])):
+                self.parts[key] = respread(self.plans[key], stores, shards)
 
     def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
         shards = 1 if plan.ports[0].route == "one" else self.shards
@@ -81,13 +77,43 @@ class Sharded(LocalQuery):
             some = {port: parts[shard] for port, parts in split.items() if parts[shard].num_rows}
             emissions.append(operator.step(store, some, marks))
         schema = emitted_schema(operator, tables)
-        found = [part.cast(schema) for one in emissions for part in one.rows]
-        rows = completed(plan, pa.concat_tables([schema.empty_table(), *found]))
+        given_out = [part.cast(schema) for one in emissions for part in one.rows]
+        rows = completed(plan, pa.concat_tables([schema.empty_table(), *given_out]))
         heard: dict[str, int] = {}
         for one in emissions:
             for name, mark in one.report.watermarks.items():
                 heard[name] = min(mark, heard.get(name, mark))
         return Stepped(query._where(rows, plan.after), heard)  # pyright: ignore[reportPrivateUsage]
+
+
+class Chains(ChainedQuery):
+    """A query whose joins of one key run as chains, whose parts of a state are spread anew one by one."""
+
+    def places(self, codes: Ints) -> Ints:
+        return shard_of(codes, self.shards)
+
+    def rescale(self, shards: int) -> None:
+        found: dict[tuple[int, int], MemoryStore] = {}
+        for stage in join_plans(self.plan.relation):
+            if (id(stage), 0) in self.shard_stores:
+                old = [self.shard_stores[id(stage), shard] for shard in range(self.shards)]
+                found |= {(id(stage), shard): one for shard, one in enumerate(respread(stage, old, shards))}
+        self.shards, self.shard_stores = shards, found
+
+
+def respread(plan: JoinPlan, stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
+    """The state of a stage in so many shards."""
+    stage = told(plan)
+    keeping = keeping_of(stage["operator"]["family"])
+    places = places_of(stage, keeping, shards)
+    old = [dict(store.restarted()._values) | {FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
+    taken = [parted(one, places, shards, is_first=not n) for n, one in enumerate(old)]
+    made = [united(own, keeping, stage["operator"]) for own in zip(*taken, strict=True)]
+    for one in made:
+        look = Look(one)
+        problems = look.problems({name: keeping.spine(stage["operator"], name) for name in look.directory.runs})
+        assert [p for p in problems if "past its limit" not in p] == []
+    return [MemoryStore(one) for one in made]
 
 
 def told(plan: JoinPlan) -> Any:
@@ -121,9 +147,33 @@ def test_every_case_gives_the_same_in_other_numbers_of_shards(path: Path) -> Non
         for number, (tables, marks) in enumerate(arrivals_of(case, plan, script)):
             if number:
                 sharded.rescale(DRAWN[number % len(DRAWN)])
-            expected, found = whole.step(tables, marks), sharded.step(tables, marks)
-            assert counted(found.rows) == counted(expected.rows), f"batch {number}"
+            expected, actual = whole.step(tables, marks), sharded.step(tables, marks)
+            assert counted(actual.rows) == counted(expected.rows), f"batch {number}"
     except NeedsSparkError as needed:
         pytest.skip(f"needs Spark: {needed}")
     except UnevenError as refused:
         pytest.skip(f"refused: {refused}")
+
+
+def test_joins_that_run_together_give_the_same_in_other_numbers_of_shards() -> None:
+    together = Counter[int]()
+
+    @quick
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        ways = data.draw(st.integers(3, 4))
+        plan = names_of(planned(data.draw(queries(ways))))
+        together[max(map(len, groups_of(plan.relation)), default=0)] += 1
+        reference, chained = LocalQuery(plan, "reference"), Chains(plan, DRAWN[0], 1 << 30)
+        for batch in [*data.draw(batches(ways)), {}]:
+            if data.draw(st.booleans()):
+                chained.rescale(data.draw(st.sampled_from((1, *DRAWN))))
+            mark = data.draw(st.dictionaries(st.sampled_from(STREAMS[:ways]), st.integers(0, 14), max_size=2))
+            marks = {f"{stream}.t": value for stream, value in mark.items()}
+            if not batch:
+                marks = {f"{stream}.t": END_OF_INPUT for stream in (*STREAMS[:ways], "q")}
+            arrivals = arrived(batch)
+            assert found(chained.step(arrivals, marks).rows) == found(reference.step(arrivals, marks).rows)
+
+    check()
+    assert together[2] and together[3], together

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.chain import Chain, Inlet, Link
+from watersmeet.joins.core.matching import Ints
 from watersmeet.joins.core.operator import Emission, Marks, Report
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.joins.state.layout import as_int64
@@ -58,6 +59,14 @@ class ChainedQuery(LocalQuery):
             folded.append(heard)
         return self._in_shards(stages, tables, folded, came)
 
+    def places(self, codes: Ints) -> Ints:
+        """The shard of each code."""
+        return codes % self.shards
+
+    def _parts(self, codes: Ints, table: pa.Table) -> list[pa.Table]:
+        places = self.places(codes)
+        return [table.filter(pa.array(places == shard)) for shard in range(self.shards)]
+
     def _in_shards(
         self, stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]], marks: list[Marks], came: set[int]
     ) -> Fed:
@@ -65,7 +74,7 @@ class ChainedQuery(LocalQuery):
         rows, emitted = [schema.empty_table()], dict[str, int]()
         self.reports = {number: [] for number in range(len(stages))}
         parts = [
-            {place: _shards(stage.ports[place], table, self.shards) for place, table in own.items()}
+            {place: self._parts(_codes(stage.ports[place], table), table) for place, table in own.items()}
             for stage, own in zip(stages, tables, strict=True)
         ]
         for shard in range(self.shards):
@@ -109,8 +118,7 @@ def linked(stages: tuple[JoinPlan, ...], tables: list[dict[int, pa.Table]]) -> t
     return links, schema
 
 
-def _shards(port: PortPlan, table: pa.Table, shards: int) -> list[pa.Table]:
-    """The rows of a port by their shards; those without a key in any."""
+def _codes(port: PortPlan, table: pa.Table) -> Ints:
+    """What decides about the shards of rows; those without a key may be in any."""
     column = table.column(str(port.code)).combine_chunks()
-    codes = np.where(column.is_null().to_numpy(zero_copy_only=False), np.arange(len(column)), as_int64(column))
-    return [table.filter(pa.array(codes % shards == shard)) for shard in range(shards)]
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), np.arange(len(column)), as_int64(column))

@@ -178,6 +178,21 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
         expect_same(join, join.step(store, batch.tables(join), batch.marks), step, batch)
 
 
+@settings(quick, max_examples=examples(60))
+@given(st.data())
+def test_late_table_rows_may_begin_and_cease_to_count_at_any_time(data: st.DataObject) -> None:
+    join = data.draw(joins().filter(lambda join: join.kind != "inner"))
+    store, reference = MemoryStore(), LookupReference(join)
+    for batch in data.draw(histories(join)):
+        if data.draw(st.booleans()):
+            was, late = join.identity, data.draw(st.sampled_from(("reemit", "ignore")))
+            store, join = store.restarted(), replace(join, late_table=late)
+            reference.join = join
+            join.take_over(store, was)
+        step = reference.step(batch.rows(join), batch.marks)
+        expect_same(join, join.step(store, batch.tables(join), batch.marks), step, batch)
+
+
 def run(join: LookupJoin, batches: Sequence[Batch]) -> list[list[tuple[Any, ...]]]:
     store = MemoryStore()
     return [tuples(join.step(store, batch.tables(join), batch.marks).rows) for batch in batches]

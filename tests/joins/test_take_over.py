@@ -35,7 +35,10 @@ def changed(draw: st.DrawFn, join: IntervalJoin) -> IntervalJoin:
         replace(b, constant=b.constant + constants[b.column, b.other]) if (b.column, b.other) in compared else b
         for b in join.bounds
     )
-    return replace(join, lower=lower, upper=upper, bounds=bounds)
+    idle = (
+        tuple((f"{side}.t", 3) for side in draw(st.sampled_from(("", "l", "lr")))) if draw(st.booleans()) else join.idle
+    )
+    return replace(join, lower=lower, upper=upper, bounds=bounds, idle=idle)
 
 
 @st.composite

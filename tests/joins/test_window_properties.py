@@ -17,10 +17,11 @@ from tests.joins.window_strategies import Batch, cut, histories, joins, sequence
 
 from watersmeet.joins.core.operator import Emission, StateOverflowError
 from watersmeet.joins.core.rowwise import Step
+from watersmeet.joins.state.look import Look
 from watersmeet.joins.window import batch as window_batch
 from watersmeet.joins.window import meet as window_meet
 from watersmeet.joins.window.definition import WindowReference
-from watersmeet.joins.window.operator import WindowJoin
+from watersmeet.joins.window.operator import PartitionLimit, WindowJoin, WindowSpec
 from watersmeet.local.store import MemoryStore
 
 quick = settings(
@@ -87,6 +88,36 @@ def test_kernel_equals_reference_in_every_batch(data: st.DataObject) -> None:
             forget_decoded_runs()
         step = reference.step(dict(enumerate(batch.rows)), batch.marks)
         expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
+
+
+@st.composite
+def resized(draw: st.DrawFn, join: WindowJoin) -> WindowJoin:
+    """The same join with windows, and limits on partitions, of other sizes."""
+    windows: list[WindowSpec] = []
+    for spec in join.windows:
+        size = draw(st.integers(0, 4)) * (1_000_000 if spec.kind == "time" else 1)
+        limit = spec.limit
+        if spec.partition and (limit is None or limit.kind != "age"):
+            sizes = st.none() | st.builds(PartitionLimit, st.sampled_from(("count", "rows")), st.integers(1, 4))
+            limit = draw(sizes)
+        windows.append(replace(spec, size=size, limit=limit))
+    return replace(join, windows=(windows[0], windows[1]))
+
+
+@settings(quick, max_examples=examples(200))
+@given(st.data())
+def test_the_sizes_of_windows_may_change_at_any_time(data: st.DataObject) -> None:
+    join = data.draw(joins())
+    store, reference = MemoryStore(), WindowReference(join)
+    for batch in data.draw(histories(join)):
+        if data.draw(st.booleans()):
+            was, join, store = join.identity, data.draw(resized(join)), store.restarted()
+            reference.join = join
+            forget_decoded_runs()
+            join.take_over(store, was)
+        step = reference.step(dict(enumerate(batch.rows)), batch.marks)
+        expect_same(join, join.step(store, batch.tables(), batch.marks), step, batch)
+        assert "narrowed" not in Look(store._values).directory.numbers
 
 
 @settings(quick, max_examples=examples(60))

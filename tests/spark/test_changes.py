@@ -128,3 +128,61 @@ def test_a_join_in_python_goes_on_with_another_lag_and_bound(spark: SparkSession
     query.awaitTermination()
     assert query.exception() is None
     assert (checkpoint / "offsets" / str(ws.state(checkpoint, spark).batch)).read_text().count("\n") == 4
+
+
+OTHERS = """
+CREATE STREAM a (k BIGINT, t BIGINT, WATERMARK FOR t AS t - 20 {idle}) USING json OPTIONS (path '{folder}/a');
+CREATE STREAM b (k BIGINT, t BIGINT, WATERMARK FOR t AS t - 20) USING json OPTIONS (path '{folder}/b');
+CREATE STREAM c (k BIGINT, t BIGINT, WATERMARK FOR t AS t - 20) USING json OPTIONS (path '{folder}/c');
+CREATE SINK chain USING json OPTIONS (path '{folder}/chain');
+CREATE SINK windows USING json OPTIONS (path '{folder}/windows');
+INSERT INTO chain SELECT STREAM a.k, b.t AS x, c.t AS y
+FROM a JOIN b ON a.k = b.k AND b.t BETWEEN a.t AND a.t + 10 JOIN c ON a.k = c.k AND c.t BETWEEN a.t AND a.t + 10;
+INSERT INTO windows SELECT STREAM a.k, a.t AS x, b.t AS y
+FROM a WINDOW (COUNT {size}) LEFT JOIN b WINDOW (COUNT 5) ON a.k = b.k;
+"""
+BATCHES: list[dict[str, list[tuple[int, int]]]] = [
+    {"a": [(1, 1), (2, 2), (3, 3)], "b": [(1, 4)], "c": [(7, 5)]},
+    {"a": [(4, 6)], "b": [(2, 7), (3, 7), (4, 7)], "c": [(1, 8)]},
+    {"a": [(5, 9)], "b": [(5, 9)], "c": [(5, 9), (2, 9)]},
+]
+
+
+def test_windows_and_clocks_change_while_the_state_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    def go_on(batch: int, accepting: Accepting, **said: object) -> None:
+        for name, rows in BATCHES[batch].items():
+            (tmp_path / name).mkdir(exist_ok=True)
+            text = "".join(json.dumps({"k": k, "t": t}) + "\n" for k, t in rows)
+            (tmp_path / name / f"{batch}.json").write_text(text)
+        script = read_script(OTHERS.format(folder=tmp_path, **said))
+        run_script(script, spark=spark, storage=tmp_path / "storage", trigger="available_now", accepting=accepting)
+
+    def rows(sink: str) -> list[tuple[object, ...]]:
+        lines = [line for file in (tmp_path / sink).glob("*.json") for line in file.read_text().splitlines()]
+        return sorted((row["k"], row["x"], row.get("y")) for row in map(json.loads, lines))
+
+    def sources() -> int:
+        plans = sorted((tmp_path / "storage" / "checkpoints" / "chain" / "offsets").glob("[0-9]*"))
+        return len(plans[-1].read_text().split("\n")) - 2
+
+    go_on(0, "refuse", idle="", size=3)
+    before = sources()
+    # The clock of the first join stands in the midst of Spark's sources.
+    idle = {"idle": "IDLE AFTER 1 MINUTE", "size": 1}
+    with pytest.raises(WatersmeetError) as raised:
+        go_on(1, "refuse", **idle)
+    chain, windows = (refusal.message for refusal in raised.value.refusals)
+    assert "holds nothing back from then on" in chain
+    assert "rows of `a` beyond the new size come out with the next batch, alone if they have not matched" in windows
+    go_on(1, "accept", **idle)
+    assert sources() == before + 1
+    assert rows("chain") == [(1, 4, 8)]
+    # Of three rows the window keeps one: the first has matched, the second comes out alone, the third is evicted by 4.
+    assert rows("windows") == [(1, 1, 4), (2, 2, None), (3, 3, None), (4, 6, 7)]
+    with pytest.raises(WatersmeetError, match="a side that is silent holds the others back from now on"):
+        go_on(2, "refuse", idle="", size=1)
+    go_on(2, "accept", idle="", size=1)
+    assert sources() == before
+    assert rows("chain") == [(1, 4, 8), (2, 7, 9), (5, 9, 9)]
+    assert rows("windows") == [(1, 1, 4), (2, 2, None), (3, 3, None), (4, 6, 7), (5, 9, 9)]
+    assert ws.state(tmp_path / "storage" / "checkpoints" / "chain", spark).problems.count() == 0

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 
 import watersmeet as ws
@@ -103,42 +102,6 @@ def test_without_an_equality_every_kind_is_what_spark_says(spark: SparkSession, 
 
     theirs = left.alias("left").join(right.alias("right"), expr(condition), how)
     assert counted(ours) == counted(theirs)
-
-
-def test_another_number_of_partitions_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    def join(out: str) -> None:
-        sides = [
-            spark.readStream.schema("id BIGINT, t BIGINT").option("maxFilesPerTrigger", "1").json(str(tmp_path / side))
-            for side in ("a", "b")
-        ]
-        joined = ws.join(
-            *sides, on="left.id = right.id", within=15, how="full", left_time="t", right_time="t",
-            left_lag=5, right_lag=5, shards=4,
-        )  # fmt: skip
-        query = (
-            joined.writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / f"checkpoint-{out}"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / out))
-        )
-        query.awaitTermination()
-
-    def rows(out: str) -> Counter[tuple[Any, ...]]:
-        # Not through Spark: its file sink's log misses the batch that the repartitioning adds.
-        files = (tmp_path / out).glob("*.parquet")
-        return Counter(tuple(row.values()) for file in files for row in pq.read_table(file).to_pylist())
-
-    for number in range(2):
-        for side in ("a", "b"):
-            arrive(tmp_path, side, number, *((i % 7, number * 20 + i) for i in range(20)))
-    join("moved")
-    spark._streamingCheckpointManager.repartition(str(tmp_path / "checkpoint-moved"), 3)
-    for number in range(2, 4):
-        for side in ("a", "b"):
-            arrive(tmp_path, side, number, *((i % 7, number * 20 + i) for i in range(20)))
-    join("moved")
-    join("straight")
-    assert rows("moved") == rows("straight") and rows("moved")
 
 
 def counted(frame: DataFrame) -> Counter[tuple[Any, ...]]:

@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from watersmeet.cli import state
 from watersmeet.cli.failure import Format, reported
+from watersmeet.cli.rescale import rescale
 from watersmeet.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+state.app.command()(rescale)
 app.add_typer(state.app, name="state")
 
 

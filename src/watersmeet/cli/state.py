@@ -233,9 +233,13 @@ def _states(path: Path, query: str | None, master: str | None) -> Generator[list
 
 def checkpoints_at(path: Path) -> list[Path]:
     """The checkpoints of queries at a path: that of a query, those of a storage folder, or those of a project."""
+    from watersmeet.spark.state.swap import settle, settle_all
+
+    settle(path.absolute())
     if (path / "offsets").is_dir() or (path / "watersmeet.json").is_file():
         return [path.absolute()]
     storage = storage_at(path)
+    settle_all(storage / "checkpoints")
     found = sorted(one for one in (storage / "checkpoints").glob("[!.]*") if (one / "watersmeet.json").is_file())
     if not found:
         raise refuse("NO_CHECKPOINT", path=storage, reason="no query has run there")

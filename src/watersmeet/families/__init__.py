@@ -108,10 +108,10 @@ FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
         Family("interval", may_change=True),
-        Family("window", has_words=True),
+        Family("window", has_words=True, may_change=True),
         Family("sync", has_words=True),
         Family("asof", has_words=True, may_change=True),
-        Family("lookup"),
+        Family("lookup", may_change=True),
         Family("changelog", gives_tables=True),
     )
 }

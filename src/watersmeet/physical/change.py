@@ -19,6 +19,10 @@ Class = Literal["free", "continued", "rebuilt", "refused"]
 ``rebuilt``: it would be read wrongly, and can be made anew from what the sources still have. ``refused``: it cannot."""
 
 IDLE = "a side that is silent for so long holds nothing back from then on: rows of it that come later may be late"
+NEVER_IDLE = "a side that is silent holds the others back from now on, however long: their rows wait and are kept"
+CLOCK = ("clock",)
+"""The path of a change of an operator that begins, or ceases, to follow the clock. Where its family says nothing of it,
+a side may be idle, or could be."""
 
 Marks = Mapping[str, int]
 """The marks that an operator has received, by canonical name."""
@@ -79,15 +83,18 @@ def edit_of(
     dropped: list[Change] = []
     for change in changes:
         match change.path:
-            case ("stages", int() as stage, "operator", *inner):
-                inside.setdefault(stage, []).append(Change(tuple(inner), change.was, change.now))
-            case ("stages", int() as stage, "ports", int(), "lags", str() as column) if None not in (
+            case ("stages", int() as number, "operator", *inner):
+                inside.setdefault(number, []).append(Change(tuple(inner), change.was, change.now))
+            case ("stages", int() as number, "ports", int(), "lags", str() as column) if None not in (
                 change.was, change.now,
             ):  # fmt: skip
-                told = Stage(stage, was, now, None if marks is None else marks[stage])
-                follows.append(_lag(told, column, change.was, change.now, first_told([change], was, now)))
-            case ("clocks",) if _is_clock_of_the_last(change.was, change.now):
-                follows.append(Follows(first_told([change], was, now), IDLE))
+                stage = Stage(number, was, now, None if marks is None else marks[number])
+                follows.append(_lag(stage, column, change.was, change.now, first_told([change], was, now)))
+            case ("clocks",) if len(change.was) == len(change.now):
+                stages = [n for n, pair in enumerate(zip(change.was, change.now, strict=True)) if pair[0] != pair[1]]
+                for number in stages:
+                    stage = Stage(number, was, now, None if marks is None else marks[number])
+                    follows += _clock(stage, change.was[number], change.now[number], families)
             case ("sources", int(), "columns", str()) if change.now is None:
                 dropped.append(change)
             case _:
@@ -124,12 +131,15 @@ def _can_be_rebuilt(was: Told, now: Told, tables: Collection[str]) -> bool:
     return is_same and not is_table and not is_rescaled
 
 
-def _is_clock_of_the_last(was: Sequence[bool], now: Sequence[bool]) -> bool:
-    """Whether the last stage follows the clock now, and nothing else has changed.
-
-    The clock is a source of Spark's, and sources are told apart by their place: one more fits in behind all others.
-    """
-    return len(was) == len(now) and [*was[:-1], True] == [*now] and not was[-1]
+def _clock(stage: Stage, was: bool, now: bool, families: Mapping[str, Changing]) -> Sequence[Follows]:
+    """What follows where a stage begins, or ceases, to follow the clock."""
+    found = _inside(stage, [Change(CLOCK, was, now)], families)
+    if found is not None:
+        return found
+    sides = stage.now.sides(stage.number)
+    if now:
+        return [Follows(f"a side of {sides} may be idle now, and none could be", IDLE)]
+    return [Follows(f"a side of {sides} could be idle, and none may now", NEVER_IDLE)]
 
 
 def _inside(stage: Stage, changes: Sequence[Change], families: Mapping[str, Changing]) -> Sequence[Follows] | None:

@@ -22,6 +22,17 @@ def first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0].split(" SQLSTATE", 1)[0]
 
 
+def innermost(error: Exception) -> str:
+    r"""What went wrong first, in one line: the last of the causes that Spark lists.
+
+    >>> innermost(Exception("Job aborted\nCaused by: java.io.IOException: disk is full\n\tat A"))
+    'java.io.IOException: disk is full'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes[-1] if causes else lines[0].split(" SQLSTATE", 1)[0])[:300]
+
+
 def unknown_function(error: PySparkException) -> str | None:
     """The function that Spark does not know, if that is what an error says."""
     if error.getCondition() != "UNRESOLVED_ROUTINE":

@@ -1,4 +1,4 @@
-"""What may change of an as-of join while its state goes on: how far back a version may be."""
+"""What may change of an as-of join while its state goes on: how far away a version may be."""
 
 from __future__ import annotations
 
@@ -10,26 +10,35 @@ from watersmeet.physical.difference import Change
 
 
 def follows(stage: Stage, changes: Sequence[Change]) -> Sequence[Follows] | None:
-    """What follows from another tolerance of a join that looks back; None: something else has changed, too."""
+    """What follows from another tolerance; None: something else has changed, too."""
     before, after = stage.operators
     never = after["strict"] and after["tolerance"] == 0
-    if before["direction"] != "backward" or never or any(change.path != ("tolerance",) for change in changes):
+    if never or any(change.path != ("tolerance",) for change in changes):
         return None
     was, now = before["tolerance"], after["tolerance"]
-    left, right = (after["ports"][port]["time"] for port in (LEFT, RIGHT))
-    told, side = stage.now, f"`{stage.now.side(stage.number, RIGHT)}`"
-    change = f"the tolerance was {stage.was.amount(was, left)}, now it is {told.amount(now, left)}"
-    if was is not None and (now is None or now > was):
-        mark = None if stage.marks is None else stage.marks.get(left)
-        if stage.marks is not None and mark is None:
-            return [Follows(change, f"no version of {side} is gone yet")]
-        which = "beyond the old tolerance"
-        if mark is not None and mark != END_OF_INPUT:
-            which = f"with {told.name(right)} before {told.moment(mark - was, right)}"
-        gone = f"versions of {side} {which} may be gone, and do not come back"
-        return [Follows(change, f"{gone}; answers that were given stay")]
-    waiting = f"rows of `{told.side(stage.number, LEFT)}` that wait, and all that come, find nothing further away"
-    return [Follows(change, f"{waiting}; answers that were given stay")]
+    left = after["ports"][LEFT]["time"]
+    change = f"the tolerance was {stage.was.amount(was, left)}, now it is {stage.now.amount(now, left)}"
+    asking = f"rows of `{stage.now.side(stage.number, LEFT)}` that wait, and all that come,"
+    stay = "answers that were given stay, and so do rows that came out without one"
+    if was is None or (now is not None and now < was):
+        return [Follows(change, f"{asking} find nothing further away; {stay}")]
+    if after["direction"] == "forward":
+        # Which versions are kept does not depend on it.
+        return [Follows(change, f"{asking} find what is so far away; {stay}")]
+    return [Follows(change, f"{_gone(stage, was)}; {stay}")]
+
+
+def _gone(stage: Stage, was: int) -> str:
+    """Which versions a longer tolerance cannot bring back."""
+    left, right = (stage.operators[1]["ports"][port]["time"] for port in (LEFT, RIGHT))
+    side = f"`{stage.now.side(stage.number, RIGHT)}`"
+    mark = None if stage.marks is None else stage.marks.get(left)
+    if stage.marks is not None and mark is None:
+        return f"no version of {side} is gone yet"
+    which = "beyond the old tolerance"
+    if mark is not None and mark != END_OF_INPUT:
+        which = f"with {stage.now.name(right)} before {stage.now.moment(mark - was, right)}"
+    return f"versions of {side} {which} may be gone, and do not come back"
 
 
 CHANGE = follows

@@ -21,7 +21,7 @@ from watersmeet.joins.core.two_sided import verified
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Rows
-from watersmeet.joins.state.spine import Spine
+from watersmeet.joins.state.spine import Spine, State
 from watersmeet.joins.state.table import Table, chunked
 
 if TYPE_CHECKING:
@@ -92,6 +92,15 @@ def stream(
     _limit(step)
     numbers = {} if first == LOWEST else {_FIRST: first}
     yield shard.close(shard.held_back(join.stream_side.times, held), kept=step.kept, numbers=numbers)
+
+
+def forget_waiting(join: LookupJoin, store: Store) -> None:
+    """Forget all rows that wait."""
+    state = State(store, join.canonical)
+    waiting = state.spine("waiting", join.waiting_layout, WAITING)
+    for block in waiting.blocks:
+        waiting.drop(block)
+    state.save()
 
 
 def _clocks(shard: Shard, now: int) -> tuple[int, int]:

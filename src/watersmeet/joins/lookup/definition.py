@@ -40,6 +40,8 @@ class LookupReference:
         """One batch: the rows that arrived per port, and the marks that came with them."""
         self._gone = []
         self._hear(marks)
+        if self.join.late_table == "ignore":
+            self._waiting = []
         for row in _in_order(arrivals.get(self.join.table, ())):
             self._change(row)
         rows = self._show_again()

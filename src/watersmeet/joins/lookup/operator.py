@@ -16,7 +16,8 @@ A batch is one instant of a shard:
 5. With ``late_table="reemit"`` a row that came out padded waits, unless it can never match (NULL key, own predicate not
    true): for as long as ``retention`` says by the wall clock, the last microsecond included, and for as long as at most
    ``waiting`` rows do; the rows that came first are forgotten first. Rows that came before there was a clock count as
-   having come with the first one. A row that met something, then or now, is never looked up again.
+   having come with the first one. A row that met something, then or now, is never looked up again. Where a state goes
+   on with another ``late_table``, rows that wait do so no longer, or those wait that come from then on.
 
 An inner join has no rows that wait. The marks of the result are those of the stream, held back by rows that are held
 back themselves; rows that wait hold nothing back, so what comes out again may be late for a join further on.
@@ -38,7 +39,7 @@ from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import TwoSided
-from watersmeet.joins.lookup.batch import ARRIVED, NUMBER, stream
+from watersmeet.joins.lookup.batch import ARRIVED, NUMBER, forget_waiting, stream
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.state.table import BUDGET, table_layout
@@ -104,6 +105,11 @@ class LookupJoin(TwoSided):
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
+
+    def take_over(self, store: Store, was: Identity) -> None:
+        """Go on with the state of a join that did otherwise with late table rows: where none count, no row waits."""
+        if not self.reemits:
+            forget_waiting(self, store)
 
     @property
     def loaded_first(self) -> tuple[int, ...]:

@@ -43,6 +43,9 @@ FINGERPRINT = "fingerprint"
 
 def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first: bool) -> list[Stored]:
     """What of a shard goes to each of so many; rows that are in all shards are taken from the first of them."""
+    if DIRECTORY not in values:
+        # Of joins that run together, one that nothing has come to yet.
+        return [{FINGERPRINT: values[FINGERPRINT]} for _ in range(shards)]
     known = Look(values).directory
     unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
     if unknown:
@@ -82,6 +85,8 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
         raise UnevenError("not all of its shards are equally far")
     if len({part[FINGERPRINT] for part in parts}) > 1:
         raise UnevenError("not all of its shards are of the query as it is now")
+    if not any(DIRECTORY in part for part in parts):
+        return {FINGERPRINT: parts[0][FINGERPRINT]}
     values: Stored = {}
     for part in parts:
         values |= {name: value for name, value in part.items() if name != DIRECTORY}
@@ -94,7 +99,8 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
         runs = _in_order(values, directories, keeping.arrival)
     found = Directory(runs, first.received, emitted, first.active, {}, uuid4().hex)
     values[DIRECTORY] = found.encoded(Names())
-    numbers = keeping.numbers(identity, [one.numbers for one in directories], Look(values))
+    known = [one.numbers for part, one in zip(parts, directories, strict=True) if DIRECTORY in part]
+    numbers = keeping.numbers(identity, known, Look(values))
     values[DIRECTORY] = replace(found, numbers=numbers).encoded(Names())
     return values
 

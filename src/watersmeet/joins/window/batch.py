@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Emission, Mark
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Rows, as_int64, one_batch
-from watersmeet.joins.state.spine import Spine
+from watersmeet.joins.state.spine import Spine, State
 from watersmeet.joins.window.lives import CLOCK, DEAD, MATCHED, NUMBER, Lives, Window, inserted, lives
 from watersmeet.joins.window.meet import NO_PORT, Facing, Found, Ports, Positions, face, joined, pieces, stretches
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BUDGET = Budget(merge_at=6, in_order=True, sparse=4)
 """Only neighbours become one, so that the rows of all runs are in order of arrival."""
+NARROWED = "narrowed"
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Known:
     - ``clock``, ``first_clock``: the clock of the last batch, and the first there ever was
     - ``run``: the run of the query that wrote it; ``suspended``: per port, whether time evicts nothing for now
     - ``partitions``: how many partitions the window of each port has
+    - ``narrowed``: windows may be smaller than when their rows were stored; only known between a change of them and
+      the next step
     """
 
     number: int = 0
@@ -42,6 +45,12 @@ class Known:
     run: int | None = None
     suspended: Sequence[bool] = (False, False)
     partitions: Sequence[int] = (0, 0)
+    narrowed: bool = False
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is kept."""
+        return {name: value for name, value in vars(self).items() if name != NARROWED or value}
 
     def hearing(self, marks: Marks) -> Known:
         """The same once the clock and the run of this batch are known."""
@@ -57,7 +66,8 @@ class Known:
     def after(self, arrived: Arrivals, partitions: Sequence[int]) -> Known:
         """The same after the arrivals of this batch."""
         suspended = tuple(paused and not len(new) for paused, new in zip(self.suspended, arrived.new, strict=True))
-        return replace(self, number=self.number + arrived.count, suspended=suspended, partitions=partitions)
+        number = self.number + arrived.count
+        return replace(self, number=number, suspended=suspended, partitions=partitions, narrowed=False)
 
 
 @dataclass(frozen=True)
@@ -98,12 +108,18 @@ def stream(
             shard.tally.rows[port] = len(arrived.new[port])
             shard.tally.dropped[port] = side.count_dropped()
         known = known.after(arrived, [side.lives.count_partitions() for side in facing])
-    yield shard.close({}, numbers=vars(known), partitions=tuple(known.partitions))
+    yield shard.close({}, numbers=known.told, partitions=tuple(known.partitions))
+
+
+def narrow(join: WindowJoin, store: Store) -> None:
+    """Note that the next step has to look for rows beyond the windows."""
+    state = State(store, join.canonical)
+    state.save(numbers={**state.directory.numbers, NARROWED: True})
 
 
 def _is_idle(join: WindowJoin, known: Known, spines: Sequence[Spine], arrived: Arrivals) -> bool:
     """Whether nothing arrives and nothing leaves, as in most shards of a small batch: then nothing is read."""
-    if arrived.count or (join.max_rows is not None and sum(map(len, spines)) > join.max_rows):
+    if arrived.count or known.narrowed or (join.max_rows is not None and sum(map(len, spines)) > join.max_rows):
         return False
     for spec, spine, suspended in zip(join.windows, spines, known.suspended, strict=True):
         if spec.kind == "time" and known.clock is not None and not suspended:
@@ -168,8 +184,10 @@ def _live(join: WindowJoin, known: Known, spines: Sequence[Spine], arrived: Arri
         old = len(spine)
         spine.add(arrived.new[port])
         rows = Window.of(spine.rows(), join.sides[port].code, known.first_clock)
-        clock, suspended = known.clock, known.suspended[port]
-        both.append(lives(spec, rows, old, known.number, arrived.count, clock=clock, suspended=suspended))
+        clock, suspended, narrowed = known.clock, known.suspended[port], known.narrowed
+        both.append(
+            lives(spec, rows, old, known.number, arrived.count, clock=clock, suspended=suspended, narrowed=narrowed)
+        )
     return both[LEFT], both[RIGHT]
 
 

@@ -57,7 +57,7 @@ class WindowReference:
         self._rows, self._unmatched, self._matched, self._padded, self._dropped = [], [], 0, [0, 0], [0, 0]
         self._gone, numbers = [], list[tuple[Row, int, int | None]]()
         self._hear(marks)
-        self._evict_by_time()
+        self._trigger(None, None, [], [*self._evicted_by_time(), *self._beyond()])
         inserted = [False, False]
         for port, row in self._in_order(arrivals):
             self._arrive(_Stored(port, row, self._number, self._clock))
@@ -90,7 +90,25 @@ class WindowReference:
                 self._suspended = [True, True]
             self._run = marks[RUN]
 
-    def _evict_by_time(self) -> None:
+    def _beyond(self) -> list[_Stored]:
+        """Let go what is beyond the windows: nothing, unless they have become smaller since the last batch."""
+        leaving: list[_Stored] = []
+        for port in (LEFT, RIGHT):
+            spec = self.join.windows[port]
+            for rows in self._partitions(port).values():
+                gone = rows[: max(len(rows) - spec.size, 0)] if spec.kind == "count" else []
+                if spec.column is not None:
+                    values = [cast("int", event_time(stored.row[spec.column])) for stored in rows]
+                    far = [any(later - v > spec.size for later in values[n + 1 :]) for n, v in enumerate(values)]
+                    gone = [stored for stored, is_far in zip(rows, far, strict=True) if is_far]
+                for stored in gone:
+                    self._windows[port].remove(stored)
+                    self._gone.append(Gone(port, stored.row, "evicted"))
+                leaving += gone
+            leaving += self._discard_oldest(port)
+        return leaving
+
+    def _evicted_by_time(self) -> list[_Stored]:
         leaving: list[_Stored] = []
         for port in (LEFT, RIGHT):
             spec = self.join.windows[port]
@@ -102,7 +120,7 @@ class WindowReference:
                     self._windows[port].remove(stored)
                     self._gone.append(Gone(port, stored.row, "evicted"))
                     leaving.append(stored)
-        self._trigger(None, None, [], leaving)
+        return leaving
 
     def _in_order(self, arrivals: Mapping[int, Iterable[Row]]) -> list[tuple[int, Row]]:
         parts: list[list[tuple[int, Row]]] = []
@@ -146,7 +164,7 @@ class WindowReference:
             window.remove(old)
             self._gone.append(Gone(new.port, old.row, "evicted", new.row))
         window.append(new)
-        return leaving + evicted + self._discard_oldest(new)
+        return leaving + evicted + self._discard_oldest(new.port)
 
     def _discard_aged(self, port: int, limit: PartitionLimit | None) -> list[_Stored]:
         leaving: list[_Stored] = []
@@ -159,14 +177,14 @@ class WindowReference:
                 leaving += self._discard(port, rows)
         return leaving
 
-    def _discard_oldest(self, new: _Stored) -> list[_Stored]:
-        limit, leaving = self.join.windows[new.port].limit, list[_Stored]()
+    def _discard_oldest(self, port: int) -> list[_Stored]:
+        limit, leaving = self.join.windows[port].limit, list[_Stored]()
         while limit is not None and limit.kind != "age":
-            partitions = self._partitions(new.port)
-            size = len(partitions) if limit.kind == "count" else len(self._windows[new.port])
+            partitions = self._partitions(port)
+            size = len(partitions) if limit.kind == "count" else len(self._windows[port])
             if size <= limit.size:
                 break
-            leaving += self._discard(new.port, min(partitions.values(), key=lambda rows: rows[-1].number))
+            leaving += self._discard(port, min(partitions.values(), key=lambda rows: rows[-1].number))
         return leaving
 
     def _discard(self, port: int, rows: list[_Stored]) -> list[_Stored]:

@@ -105,11 +105,19 @@ class Lives:
 
 
 def lives(
-    spec: WindowSpec, rows: Window, old: int, base: int, arrivals: int, *, clock: int | None, suspended: bool
+    spec: WindowSpec,
+    rows: Window,
+    old: int,
+    base: int,
+    arrivals: int,
+    *,
+    clock: int | None,
+    suspended: bool,
+    narrowed: bool,
 ) -> Lives:
     """The lives of a window's rows in a batch of so many arrivals, the first of which has the number ``base``.
 
-    ``clock`` is that of the batch; None: there has never been one.
+    ``clock`` is that of the batch; None: there has never been one. ``narrowed``: old rows may be beyond the window.
     """
     forever = arrivals + 2
     triggers = rows.numbers - (base - 1)
@@ -117,14 +125,17 @@ def lives(
     ends, discarded = np.full(len(rows), forever), np.zeros(len(rows), np.bool_)
     result = Lives(rows, old, forever, triggers, ends, discarded, partitions, count)
     stored = _is_stored(spec, rows)
-    result.ends[~stored] = triggers[~stored]
+    result.ends[~stored] = np.maximum(triggers[~stored], 0)
     if spec.kind == "time" and clock is not None and not suspended:
         result.ends[:old][clock - rows.clocks[:old] > spec.size] = 0
+        stored &= result.ends > 0
+    if narrowed:
+        _narrow(spec, result, stored)
         stored &= result.ends > 0
     if not stored[old:].any():
         return result
     if spec.kind != "time":
-        _evict(spec, result, np.flatnonzero(stored))
+        _evict(spec, result, np.flatnonzero(stored), since=old)
     if spec.limit is not None:
         _discard(spec.limit, result, stored, clock)
     return result
@@ -201,8 +212,31 @@ def _is_stored(spec: WindowSpec, rows: Window) -> Bools:
     return rows.table.column(spec.column).is_valid().to_numpy(zero_copy_only=False)
 
 
-def _evict(spec: WindowSpec, lives: Lives, stored: Ints) -> None:
-    """Set the ends of the rows that insertions into their own partition evict."""
+def _narrow(spec: WindowSpec, lives: Lives, stored: Bools) -> None:
+    """End old rows before the arrivals that are beyond the window as it is now."""
+    rows = np.flatnonzero(stored[: lives.old])
+    if spec.kind != "time":
+        _evict(spec, lives, rows, since=0)
+        lives.ends[rows] = np.where(lives.ends[rows] < lives.forever, 0, lives.forever)
+        rows = rows[lives.ends[rows] > 0]
+    if spec.limit is None or spec.limit.kind == "age" or not rows.size:
+        return
+    last = np.full(lives.partition_count, -1)
+    last[lives.partitions[rows]] = rows
+    present = np.flatnonzero(last >= 0)
+    present = present[np.argsort(last[present])]
+    held = np.bincount(lives.partitions[rows], minlength=lives.partition_count)[present]
+    sizes = np.ones_like(held) if spec.limit.kind == "count" else held
+    # From the partition that was inserted into last on, as many as the limit has room for.
+    beyond = np.zeros(lives.partition_count, np.bool_)
+    beyond[present[np.cumsum(sizes[::-1])[::-1] > spec.limit.size]] = True
+    gone = rows[beyond[lives.partitions[rows]]]
+    lives.ends[gone] = 0
+    lives.discarded[gone] = True
+
+
+def _evict(spec: WindowSpec, lives: Lives, stored: Ints, since: int) -> None:
+    """Set the ends of the rows that insertions into their own partition evict: those of the rows ``since`` that one."""
     order = stored[stable_order(lives.partitions[stored], lives.partition_count)]
     partition = lives.partitions[order]
     if spec.column is None:
@@ -212,7 +246,7 @@ def _evict(spec: WindowSpec, lives: Lives, stored: Ints) -> None:
         values = as_int64(lives.rows.table.column(spec.column))[order]
         bound = shifted(values, spec.size)
         highest = np.full(lives.partition_count, LOWEST)
-        new = order >= lives.old
+        new = order >= since
         np.maximum.at(highest, partition[new], values[new])
         # Most old rows outlast the batch: nothing new in their partition is far enough above them.
         asked = np.flatnonzero(highest[partition] > bound)

@@ -28,6 +28,11 @@ inserted at the clock of its batch, or at the first clock there ever is. At the 
 arrivals, a ``time`` window evicts the rows that were inserted more than its size ago. After a restart (another `RUN`)
 it does not, until a batch after the one that brings the next insertion into it.
 
+Where a state goes on with windows of other sizes, rows that are beyond the new ones leave at the start of the next
+batch, too: of a ``count`` window all but the last n of a partition, of a ``delta`` window those that a later row of
+their partition would have evicted; then partitions beyond a limit on their number, or on their rows. Rows that have
+left do not come back.
+
 A row of a preserved side that leaves and never met another *dies alone*: it comes out padded, or on an output of its
 own. Rows of discarded partitions are dropped and counted instead, unless ``emit_discarded``. The end of the input
 evicts nothing.
@@ -55,7 +60,7 @@ from watersmeet.joins.core.operator import Emission, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.joins.state.layout import Layout
-from watersmeet.joins.window.batch import stream
+from watersmeet.joins.window.batch import narrow, stream
 from watersmeet.joins.window.lives import layout_of
 
 WindowKind = Literal["inner", "left", "right", "full"]
@@ -147,6 +152,10 @@ class WindowJoin(TwoSided):
     def stream(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Iterator[pa.Table | Emission]:
         """Process one batch of one shard (see the module's definition)."""
         return stream(self, store, arrivals, marks)
+
+    def take_over(self, store: Store, was: Identity) -> None:
+        """Go on with the state of a join with windows of other sizes: what is beyond them leaves with the next step."""
+        narrow(self, store)
 
     @property
     def extra(self) -> tuple[str, ...]:

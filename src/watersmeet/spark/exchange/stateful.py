@@ -19,6 +19,7 @@ from watersmeet.joins.core.chain import Chain, Link, Piece
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, StepError
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
 from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, fold_marks, from_blobs
@@ -32,8 +33,8 @@ RowsTold = Literal["none", "some"]
 _FINGERPRINT = "fingerprint"
 _ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
-_NAME = StructType([StructField("name", StringType())])
-_VALUE = StructType([StructField("value", BinaryType())])
+NAME = StructType([StructField("name", StringType())])
+VALUE = StructType([StructField("value", BinaryType())])
 BYTES_PER_STEP = 256 * 2**20
 """Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
@@ -102,7 +103,7 @@ class ShardProcessor(StatefulProcessor):
         if folder:
             # Spark removes its local directories when the executor ends.
             share_runs(Path(folder) / "watersmeet-runs")
-        self.state = handle.getMapState("state", _NAME, _VALUE)
+        self.state = handle.getMapState("state", NAME, VALUE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of one shard."""
@@ -206,7 +207,9 @@ def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:
         was = accepted_before().get(found.decode())
         if was is None:
             raise TravellingError(_foreign(stage.name, found.decode(), stage.digest))
-        stage.link.operator.take_over(store, was)
+        # In another number of shards it is the same.
+        if canonical_json(was) != canonical_json(stage.link.operator.identity):
+            stage.link.operator.take_over(store, was)
     if found is None or found.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
     elif own is not None:

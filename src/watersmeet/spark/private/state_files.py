@@ -3,8 +3,8 @@
 Why: PySpark has no call that writes a state, or gives it another number; its tool for another number of partitions has
 no public name, and adds a batch that no sink has seen. Uses: of RocksDB a version is ``state/<operator>/<partition>/
 <batch + 1>.zip``, if the changes of a batch are not kept apart (`WHOLE`); nothing inside tells its number; and what an
-operator wrote down of itself, ``_metadata/v2``, has the absolute path of its schema. Seen in: 4.0 to 4.3. Where it is
-otherwise the new checkpoint is refused before it takes the place of the old one.
+operator wrote down of itself, ``_metadata/v2``, has its number and the absolute path of its schema.
+Seen in: 4.0 to 4.3. Where it is otherwise the new checkpoint is refused before it takes the place of the old one.
 """
 
 from __future__ import annotations
@@ -37,12 +37,27 @@ def renumber(checkpoint: Path, made: int, batch: int) -> None:
         (folder / f"{made + 1}.zip").rename(folder / f"{batch + 1}.zip")
 
 
+def take_operator(checkpoint: Path, made: Path, operator: int) -> None:
+    """Move the state of the only operator of a checkpoint into another, as that of an operator with this number."""
+    (made / "state").mkdir(parents=True, exist_ok=True)
+    own = made / "state" / str(operator)
+    (checkpoint / "state" / "0").rename(own)
+    for file in own.glob("_metadata/v2/*"):
+        if not _is_checksum(file):
+            text = file.read_text("utf-8").replace('"operatorId":0', f'"operatorId":{operator}')
+            file.write_text(text.replace("/state/0/_stateSchema/", f"/state/{operator}/_stateSchema/"), "utf-8")
+
+
 def put_at(checkpoint: Path, place: Path) -> None:
     """Let a checkpoint be one that lies at another place."""
     for file in checkpoint.glob("state/*/_metadata/v2/*"):
-        if file.name.startswith("."):
-            # A checksum of the file as it was.
+        if _is_checksum(file):
+            # Of the file as it was.
             file.unlink()
         else:
             text = file.read_text("utf-8")
             file.write_text(_SCHEMA.sub(lambda found: f'"file:{place}{found[1]}"', text), "utf-8")
+
+
+def _is_checksum(file: Path) -> bool:
+    return file.name.startswith(".") or file.suffix == ".crc"

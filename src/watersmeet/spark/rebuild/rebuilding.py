@@ -30,6 +30,7 @@ from watersmeet.spark.private.writers import Sources
 from watersmeet.spark.rebuild.input import Stretch, check_past, marks_stream, nothing_stream, past_stream
 from watersmeet.spark.rebuild.logs import Read, write_logs
 from watersmeet.spark.rebuild.reach import Seen, begin_of, reads_of, scans_now, seen_of
+from watersmeet.spark.refusals import innermost
 from watersmeet.spark.run.damage import PLANNED, numbers_in
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session.meanwhile import with_settings
@@ -140,7 +141,7 @@ def rebuild(
         swap(made, asked.checkpoint)
     except (PySparkException, UnknownStateError) as error:
         ours = travelled(without_plan(str(error)))
-        reason = _first_cause(error) if ours is None else ours.message
+        reason = innermost(error) if ours is None else ours.message
         raise refuse("NOT_REBUILT", query=asked.name, reason=reason) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -241,9 +242,3 @@ def _called(name: str, scans: Mapping[str, str], called: Mapping[str, str]) -> s
     number, _, rest = name.partition(".")
     now = f"{scans[number]}.{rest}" if number in scans else name
     return called.get(now, now)
-
-
-def _first_cause(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [type(error).__name__]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes[-1] if causes else lines[0])[:300]

@@ -1,59 +1,177 @@
-"""A checkpoint whose query follows the clock from now on: Spark finds one source more than there was.
+"""A checkpoint whose query begins, or ceases, to follow the clock: Spark finds one source more, or less, than before.
 
-Spark keeps how far each source is as a line per source, and refuses another number of lines. The clock of the last
-stage is the last source, so that it gets a line at the end: a dash, which stands for nothing yet.
+Spark keeps how far each source is as a line per source, tells sources apart by their place alone, and refuses another
+number of lines. So a checkpoint is made beside the old one in which lines, and the folders of sources, are in the new
+places, and put in its place with the owner that it has from then on. A clock that has not ticked yet has a dash. Where
+a checkpoint is not on this machine, nothing but one more line at the end of a plan is written in one step.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from watersmeet.errors import refuse
-from watersmeet.spark.private.files import Folder
+from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.spark.private.files import Folder, LocalFolder
 from watersmeet.spark.private.writers import FORMAT
 from watersmeet.spark.run.damage import PLANNED, numbers_in
+from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.state.swap import beside, swap
 
 CLOCK = "rate"
 """The source of Spark's that ticks."""
+NOTHING = "-"
+Sources = Sequence[tuple[int, Mapping[str, str]]]
+"""Of every source, in the order of their lines: the number of its folder, and its options."""
+Places = Sequence[int | None]
+"""Of every source, the place that it had; None: it is new."""
 
 
-def has_room(folder: Folder, sources: Sequence[tuple[int, Mapping[str, str]]]) -> bool:
-    """Whether the checkpoint knows all sources but the last, which is the clock."""
-    texts = _planned(folder).values()
-    return bool(texts) and sources[-1][1].get(FORMAT) == CLOCK and _lines([*texts][-1]) == len(sources) - 1
+def take_clocks(folder: Folder, was: Owner, now: Owner, sources: Sources, spark_version: str) -> None:
+    """Let a checkpoint be that of changed queries, which follow other clocks."""
+    text = now.to_text(spark_version)
+    if was.clocks == now.clocks or not isinstance(folder, LocalFolder):
+        folder.write(OWNER, text)
+        return
+    places = _places(folder, was, now, sources)
+    assert places is not None, "it was checked"
+    made = beside(folder.path)
+    try:
+        _make(folder.path, made, places, _folders(places, sources))
+        (made / OWNER).write_text(text, "utf-8")
+        swap(made, folder.path)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
-def add_clock(folder: Folder, sources: Sequence[tuple[int, Mapping[str, str]]]) -> None:
-    """Let the checkpoint know of the clock, if it is what it does not know; done again, it changes nothing.
+def check_clocks(folder: Folder, checkpoint: str, was: Owner, now: Owner, sources: Sources, anew: str) -> None:
+    """Refuse other clocks where nobody can tell which sources they are."""
+    if was.clocks == now.clocks:
+        return
+    if isinstance(folder, LocalFolder):
+        if _places(folder, was, now, sources) is None:
+            raise _refused(checkpoint, now, anew)
+    elif not _has_room(folder, sources):
+        raise _refused(checkpoint, now, anew)
+
+
+def add_clock(folder: Folder, sources: Sources) -> None:
+    """Let a checkpoint elsewhere know of the clock, if it is what it does not know; done again, it changes nothing.
 
     Of a batch that is to be repeated Spark reads the one before, too: that one comes first.
     """
-    if not sources or not has_room(folder, sources):
+    if not sources or not _has_room(folder, sources):
         return
-    for file, text in _planned(folder).items():
-        if _lines(text) == len(sources) - 1:
-            folder.write(file, f"{text.rstrip()}\n-")
-            head, _, name = file.rpartition("/")
+    for number in numbers_in(folder, PLANNED)[-2:]:
+        file = f"{PLANNED}/{number}"
+        text = folder.read(file) or ""
+        if len(_lines(text)) == len(sources) - 1:
+            folder.write(file, f"{text.rstrip()}\n{NOTHING}")
             # A checksum of the file as it was.
-            folder.delete(f"{head}/.{name}.crc")
+            folder.delete(f"{PLANNED}/.{number}.crc")
             folder.delete(f"{file}.crc")
 
 
-def check_room(folder: Folder, checkpoint: str, sources: Sequence[tuple[int, Mapping[str, str]]], anew: str) -> None:
-    """Refuse a clock that is not the last of the sources."""
-    if not has_room(folder, sources):
-        raise refuse(
-            "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",
-            difference="a side may be idle now, and none could be; the clock has no place among Spark's sources",
-        )  # fmt: skip
+def _has_room(folder: Folder, sources: Sources) -> bool:
+    """Whether the checkpoint knows all sources but the last, which is the clock."""
+    known = _last(folder)
+    return bool(known) and _is_clock(sources[-1][1]) and len(known) == len(sources) - 1
 
 
-def _planned(folder: Folder) -> dict[str, str]:
-    """The plans of the last two batches, in order."""
-    files = [f"{PLANNED}/{number}" for number in numbers_in(folder, PLANNED)[-2:]]
-    return {file: folder.read(file) or "" for file in files}
+def _places(folder: Folder, was: Owner, now: Owner, sources: Sources) -> Places | None:
+    """Where each source was; None: clocks cannot be told from others.
+
+    A clock is told by how far it is, a number, which another source might have as well; the stages of a query have
+    theirs one after the other.
+    """
+    if len(was.queries) != 1 or len(now.queries) != 1:
+        return None
+    known = _last(folder)
+    before = [place for place, line in enumerate(known) if line.isdecimal()]
+    after = [place for place, (_, options) in enumerate(sources) if _is_clock(options)]
+    stages = [[stage for stage, follows in enumerate(owner.clocks) if follows] for owner in (was, now)]
+    if [len(before), len(after)] != [*map(len, stages)] or len(known) - len(before) != len(sources) - len(after):
+        return None
+    ticked = dict(zip(stages[0], before, strict=True))
+    ticks = dict(zip(after, stages[1], strict=True))
+    others = iter([place for place in range(len(known)) if place not in before])
+    return [ticked.get(ticks[place]) if place in ticks else next(others) for place in range(len(sources))]
 
 
-def _lines(text: str) -> int:
-    """How many sources a plan has: behind a version and the metadata of the batch each has a line."""
-    return len(text.rstrip().split("\n")) - 2
+def _folders(places: Places, sources: Sources) -> dict[int, int]:
+    """The folder of each source by the one that it had: they are numbered as sources come, equal ones as one."""
+    now = {was: number for was, (number, _) in zip(places, sources, strict=True) if was is not None}
+    known = max(now, default=-1) + 1
+    # What is gone was a clock, and equal to no other.
+    named = [("", now[place]) if place in now else ("gone", place) for place in range(known)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(named))}
+    return {number: name[1] for name, number in numbers.items() if not name[0]}
+
+
+def _make(checkpoint: Path, made: Path, places: Places, folders: Mapping[int, int]) -> None:
+    """Fill a new checkpoint: plans with their lines in other places, all else as it is, by links."""
+    known = len(_lines((checkpoint / PLANNED / str(_batches(checkpoint)[-1])).read_text("utf-8")))
+    for entry in checkpoint.iterdir():
+        if entry.name not in (PLANNED, "sources", OWNER) and not entry.name.startswith("."):
+            _link(entry, made / entry.name)
+    for was, now in folders.items():
+        _link(checkpoint / "sources" / str(was), made / "sources" / str(now))
+    (made / PLANNED).mkdir(parents=True)
+    for batch in _batches(checkpoint):
+        head, lines = _parts((checkpoint / PLANNED / str(batch)).read_text("utf-8"))
+        # What was planned before an earlier change has other places, and nobody needs it.
+        if len(lines) == known:
+            moved = [NOTHING if place is None else lines[place] for place in places]
+            (made / PLANNED / str(batch)).write_text("\n".join([*head, *moved]), "utf-8")
+
+
+def _link(what: Path, place: Path) -> None:
+    """The same files at another place; nothing, if they are not there."""
+    if what.is_dir():
+        shutil.copytree(what, place, copy_function=_linked)
+    elif what.is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _linked(str(what), str(place))
+
+
+def _linked(what: str, place: str) -> str:
+    try:
+        os.link(what, place)
+    except OSError:
+        # A file system without such links.
+        shutil.copy2(what, place)
+    return place
+
+
+def _batches(checkpoint: Path) -> list[int]:
+    return numbers_in(LocalFolder(checkpoint), PLANNED)
+
+
+def _last(folder: Folder) -> list[str]:
+    """The lines of the sources in the last plan."""
+    batches = numbers_in(folder, PLANNED)
+    return _lines(folder.read(f"{PLANNED}/{batches[-1]}") or "") if batches else []
+
+
+def _lines(text: str) -> list[str]:
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[list[str], list[str]]:
+    """A plan: its version and the metadata of the batch; and of each source a line."""
+    lines = text.rstrip().split("\n")
+    return lines[:2], lines[2:]
+
+
+def _is_clock(options: Mapping[str, str]) -> bool:
+    return options.get(FORMAT) == CLOCK
+
+
+def _refused(checkpoint: str, now: Owner, anew: str) -> WatersmeetError:
+    told = "a side may be idle now, and none could be" if any(now.clocks) else "a side could be idle, and none may now"
+    return refuse(
+        "CHECKPOINT_OF_ANOTHER_QUERY", checkpoint=checkpoint, hint=f"undo the change, or {anew}",
+        difference=f"{told}; which of Spark's sources are the clocks of its joins cannot be told",
+    )  # fmt: skip

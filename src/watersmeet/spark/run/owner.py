@@ -45,9 +45,9 @@ class Owner:
         return tuple(tuple(group) for group in self.queries[0].identity.get("together", ()))
 
     @property
-    def clocks(self) -> int:
-        """How many of its stages follow the clock."""
-        return sum(sum(told.identity["clocks"]) for told in self.queries)
+    def clocks(self) -> tuple[bool, ...]:
+        """Which of its stages follow the clock, query by query."""
+        return tuple(bool(follows) for told in self.queries for follows in told.identity["clocks"])
 
     def to_text(self, spark_version: str) -> str:
         """What is kept."""
@@ -129,7 +129,8 @@ def _same_shards(was: Told, now: Told) -> str | None:
     shards = was.identity["shards"]
     if canonical_json({**now.identity, "shards": shards}) != canonical_json(was.identity):
         return None
-    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`."
+    rescale = f"`watersmeet state rescale --shards {now.identity['shards']}`"
+    return f"give the call `shards={shards}`, or the script `SET watersmeet.shards = {shards}`; or {rescale}."
 
 
 def _same_operators(was: Told, now: Told) -> str | None:

@@ -33,10 +33,13 @@ from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.exchange.stateful import RowsTold
+from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.told import unlogged
+from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.rebuild.rebuilding import Rebuilding, plan_rebuild
 from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.changes import Accepting, continued, to_rebuild
+from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.sinks.table_sinks import Target, target_of
@@ -45,7 +48,7 @@ from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources
 from watersmeet.spark.sources.static import Static, static_tables
-from watersmeet.spark.state.swap import settle
+from watersmeet.spark.state.swap import clear
 
 HOW = "run it with `--accept`, or undo the change."
 REBUILD = "let its state be made anew from what its sources still have, `watersmeet run --rebuild`"
@@ -178,7 +181,7 @@ def _prepared(
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
-    settle(checkpoint)
+    clear(checkpoint)
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
     moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
@@ -206,8 +209,6 @@ def _prepared(
             rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
         else:
             owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW, REBUILD)
-            if keeps_malformed and owner.clocks > recorded.clocks:
-                recorded.check(now, str(checkpoint), anew)
             owner = None if owner is recorded else owner
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
@@ -221,7 +222,11 @@ def _prepared(
     target.format.check_rows(target, built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
-    return Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding)
+    found = Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding)
+    if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
+        sources = sources_of(found.result.writeStream)
+        check_clocks(folder_of(spark, str(checkpoint)), str(checkpoint), recorded, owner, sources, anew)
+    return found
 
 
 def _with_static_tables(

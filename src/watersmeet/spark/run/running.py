@@ -31,10 +31,11 @@ from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.rebuild.rebuilding import rebuild
 from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
 from watersmeet.spark.run.changes import Accepting
+from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.damage import state_damage
-from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
-from watersmeet.spark.run.starts import before_start
+from watersmeet.spark.run.starts import before_start, read_owner
 from watersmeet.spark.run.watching import Listeners, OnFailure, Ways, watch
 from watersmeet.spark.sinks.outputs import Write, split_outputs
 from watersmeet.spark.sinks.table_sinks import encoded_rows, needs_batches
@@ -174,7 +175,10 @@ def _make_ready(prepared: Prepared) -> None:
     if prepared.owner is not None:
         # Before anything runs: shards become those of the changed query one by one.
         spark = prepared.result.sparkSession
-        folder_of(spark, str(prepared.checkpoint)).write(OWNER, prepared.owner.to_text(spark.version))
+        was = read_owner(spark, prepared.checkpoint)
+        assert was is not None, "it was compared with what the query is now"
+        read = sources_of(prepared.result.writeStream) if was.clocks != prepared.owner.clocks else []
+        take_clocks(folder_of(spark, str(prepared.checkpoint)), was, prepared.owner, read, spark.version)
     for table in prepared.static:
         try:
             table.keep()

@@ -21,15 +21,16 @@ from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
-from watersmeet.spark.private.files import Folder, folder_of
+from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
 from watersmeet.spark.run.changes import Accepting, continued
-from watersmeet.spark.run.clock import add_clock, check_room
+from watersmeet.spark.run.clock import add_clock, check_clocks, take_clocks
 from watersmeet.spark.run.damage import PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session import STATE
 from watersmeet.spark.sources.missing import check_inputs
+from watersmeet.spark.state.swap import clear
 
 ACCEPT = "watersmeet.accept"
 """The option of a writer that takes what follows from a change of its query."""
@@ -79,15 +80,16 @@ def _before_start(
 ) -> Started:
     now = Owner(tuple(_built[token] for token in tokens if token in _built))
     accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
+    folder = folder_of(spark, checkpoint)
+    if isinstance(folder, LocalFolder):
+        clear(folder.path)
     was = read_owner(spark, checkpoint) if now.queries else None
     if was is not None:
-        folder = folder_of(spark, checkpoint)
         taken, _ = continued(spark, checkpoint, was, now, accepting, ANEW, HOW)
-        if taken.clocks > was.clocks:
-            check_room(folder, checkpoint, sources, ANEW)
+        check_clocks(folder, checkpoint, was, taken, sources, ANEW)
         if taken is not was:
-            folder.write(OWNER, taken.to_text(spark.version))
-        if taken.clocks:
+            take_clocks(folder, was, taken, sources, spark.version)
+        if any(taken.clocks) and not isinstance(folder, LocalFolder):
             add_clock(folder, sources)
     started = before_start(spark, checkpoint, now)
     check_inputs(spark, checkpoint, sources)

@@ -21,7 +21,7 @@ from watersmeet.physical.difference import Told
 from watersmeet.spark.exchange.stateful import prefixes
 from watersmeet.spark.private.files import Folder, folder_of
 from watersmeet.spark.private.told import operator_name, unlogged
-from watersmeet.spark.refusals import first_line
+from watersmeet.spark.refusals import innermost
 from watersmeet.spark.run.damage import DONE, PLANNED, damaged, is_whole, numbers_in
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.state.copies import readable
@@ -117,12 +117,16 @@ class Checkpoint:
         ours.sort(key=lambda one: (-self.owner.queries.index(one[0]), one[1]))
         return tuple(Operator(n, number, place, told, prefix) for n, (told, place, number, prefix) in enumerate(ours))
 
-    def values(self, operator: Operator) -> DataFrame:
-        """What is stored of an operator: a row per shard and name."""
-        options = {"stateVarName": "state", "operatorId": str(operator.spark_number), "batchId": str(self.batch)}
+    def stored(self, spark_number: int) -> DataFrame:
+        """What is stored of an operator of Spark's: a row per shard and name."""
+        options = {"stateVarName": "state", "operatorId": str(spark_number), "batchId": str(self.batch)}
         with self.reading():
             frame = self.spark.read.format("statestore").options(**options).load(self.place)
-        values = frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
+        return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")
+
+    def values(self, operator: Operator) -> DataFrame:
+        """What is stored of an operator, by the names that it has there alone."""
+        values = self.stored(operator.spark_number)
         if not operator.prefix:
             return values
         own, begin = values.where(F.col("name").startswith(operator.prefix)), len(operator.prefix) + 1
@@ -155,9 +159,7 @@ class _Reading:
 
 def unread(path: str, error: Exception) -> WatersmeetError:
     """The refusal of a state that Spark cannot read."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip().startswith("Caused by: ")]
-    reason = lines[-1].removeprefix("Caused by: ") if lines else first_line(error)
-    return damaged(path, f"{path}/state", f"could not be read: {reason[:300]}", ANEW)
+    return damaged(path, f"{path}/state", f"could not be read: {innermost(error)}", ANEW)
 
 
 def last_committed(folder: Folder) -> int | None:

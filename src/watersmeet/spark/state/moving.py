@@ -26,6 +26,7 @@ from watersmeet.formats.kept_columns import FOLDER as COLUMNS
 from watersmeet.formats.source import local_path
 from watersmeet.spark.rebuild.logs import Read
 from watersmeet.spark.run.owner import OWNER, Owner, moved_owner
+from watersmeet.spark.state.swap import settle
 from watersmeet.version import __version__
 
 ARCHIVE = 1
@@ -86,11 +87,16 @@ def import_checkpoint(archive: Path, storage: Path, root: Path) -> Manifest:
 def _imported(archive: Path, packed: tarfile.TarFile, storage: Path, root: Path) -> Manifest:
     manifest = _manifest(archive, packed)
     target = storage / "checkpoints" / manifest.query
+    settle(target)
     beside = {name: storage / place.format(query=manifest.query) for name, place in _BESIDE.items()}
+    hidden = target.with_name(f"{_HIDDEN}{manifest.query}")
+    if hidden.exists() and not target.exists():
+        # Of an import that was killed: what lies beside the checkpoint came with it.
+        shutil.rmtree(beside["marks"], ignore_errors=True)
+        beside["columns"].unlink(missing_ok=True)
     for there in (target, beside["marks"], beside["columns"]):
         if there.exists():
             raise refuse("CHECKPOINT_IS_THERE", path=there, query=manifest.query)
-    hidden = target.with_name(f"{_HIDDEN}{manifest.query}")
     shutil.rmtree(hidden, ignore_errors=True)
     hidden.mkdir(parents=True)
     try:

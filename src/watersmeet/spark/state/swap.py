@@ -1,7 +1,7 @@
 """A checkpoint that takes the place of another: made beside it, and put there in the end.
 
 Two names change, one after the other. Whoever is killed between them leaves the old one under another name, from where
-the next start takes it back; before, the old one has not been touched.
+whoever looks for it next takes it back; before, the old one has not been touched.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+_NEW, _BEFORE = ".new-", ".before-"
+
 
 def beside(checkpoint: Path) -> Path:
     """Where the new one is made; nothing is there yet."""
-    made = checkpoint.with_name(f".new-{checkpoint.name}")
+    made = checkpoint.with_name(f"{_NEW}{checkpoint.name}")
     shutil.rmtree(made, ignore_errors=True)
     return made
 
@@ -33,5 +35,18 @@ def settle(checkpoint: Path) -> None:
         before.rename(checkpoint)
 
 
+def settle_all(folder: Path) -> None:
+    """The same for all checkpoints of a folder."""
+    for before in folder.glob(f"{_BEFORE}*"):
+        settle(folder / before.name.removeprefix(_BEFORE))
+
+
+def clear(checkpoint: Path) -> None:
+    """Take back what was left, and delete what was not finished; nobody else may be at it."""
+    settle(checkpoint)
+    for left in (_before(checkpoint), checkpoint.with_name(f"{_NEW}{checkpoint.name}")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _before(checkpoint: Path) -> Path:
-    return checkpoint.with_name(f".before-{checkpoint.name}")
+    return checkpoint.with_name(f"{_BEFORE}{checkpoint.name}")

@@ -1,0 +1,136 @@
+"""A checkpoint in another number of shards, or on another number of partitions; its query does not run meanwhile."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import WatersmeetError, refuse, travelled
+from watersmeet.joins.state.kept import UnevenError
+from watersmeet.physical.difference import Told
+from watersmeet.spark.compile.shards import PARTITIONS
+from watersmeet.spark.private.state_files import UnknownStateError, put_at, renumber
+from watersmeet.spark.private.told import without_plan
+from watersmeet.spark.refusals import innermost
+from watersmeet.spark.run.changes import fingerprints
+from watersmeet.spark.run.damage import DONE, PLANNED, check_files, numbers_in
+from watersmeet.spark.run.owner import OWNER, Owner
+from watersmeet.spark.state.checkpoint import Checkpoint
+from watersmeet.spark.state.look import State
+from watersmeet.spark.state.places import check_places
+from watersmeet.spark.state.seeding import seed
+from watersmeet.spark.state.spreading import spread
+from watersmeet.spark.state.swap import beside, swap
+
+CHECK = "correct the cause and try again; `watersmeet state check` says whether the state can be read."
+
+
+@dataclass(frozen=True)
+class Scale:
+    """In how many shards a state is, and on how many partitions these lie."""
+
+    shards: int
+    partitions: int
+
+
+def scale_of(checkpoint: Checkpoint) -> Scale:
+    """How a state is spread now."""
+    head = json.loads((checkpoint.folder.read(f"{PLANNED}/{checkpoint.batch}") or "").split("\n")[1])
+    return Scale(checkpoint.owner.shards, int(head["conf"][PARTITIONS]))
+
+
+def rescale(spark: SparkSession, path: Path, name: str, now: Scale) -> None:
+    """Spread the state of a query otherwise: beside the old one, which is replaced in the end."""
+    checkpoint = Checkpoint.open(spark, str(path))
+    check_files(checkpoint.folder, str(path), "leave it as it is.")
+    was = scale_of(checkpoint)
+    _check(checkpoint, name, was, now)
+    begun = _begun(checkpoint)
+    made = beside(path)
+    try:
+        _make(spark, checkpoint, made, name, was, now)
+        if _begun(checkpoint) != begun:
+            raise _not(name, "it runs", "stop it, and try again.")
+        swap(made, path)
+    except PySparkException as error:
+        told = travelled(without_plan(str(error)))
+        raise _not(name, innermost(error), CHECK) if told is None else WatersmeetError([told]) from error
+    except UnknownStateError as error:
+        hint = f"use the version of Spark that wrote it, {checkpoint.owner.versions['spark']}."
+        raise _not(name, str(error), hint) from error
+    except OSError as error:
+        raise _not(name, str(error), CHECK) from error
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _make(spark: SparkSession, checkpoint: Checkpoint, made: Path, name: str, was: Scale, now: Scale) -> None:
+    """Make the new checkpoint, as it will lie where the old one is."""
+    path, is_spread = Path(checkpoint.path), now.shards != was.shards
+    ordered = sorted(checkpoint.operators, key=lambda operator: operator.spark_number)
+    for number, sharing in groupby(ordered, lambda operator: operator.spark_number):
+        stored = checkpoint.stored(number)
+        values = spread(checkpoint, tuple(sharing), now.shards, name) if is_spread else stored
+        seed(spark, values, made, number, now.partitions)
+    renumber(made, 0, checkpoint.batch)
+    put_at(made, path.absolute())
+    _copy(path, made, checkpoint.batch, now.partitions)
+    owner = _owner(checkpoint, now.shards) if is_spread else checkpoint.owner
+    (made / OWNER).write_text(owner.to_text(spark.version), "utf-8")
+    # What was told of its batches since is still told by the same lags.
+    shutil.copystat(path / OWNER, made / OWNER)
+
+
+def _check(checkpoint: Checkpoint, name: str, was: Scale, now: Scale) -> None:
+    """Refuse what cannot be spread otherwise, before anything is written."""
+    ours = {operator.spark_number for operator in checkpoint.operators}
+    found = {int(number) for number in checkpoint.folder.names("state") if number.isdecimal()}
+    if found - ours:
+        hint = "start it anew with another checkpointLocation, or leave it as it is."
+        raise _not(name, "what follows its joins keeps rows, too, in Spark", hint)
+    if now.shards == was.shards:
+        return
+    for operator in checkpoint.operators:
+        try:
+            check_places(operator.stage)
+        except UnevenError as error:
+            hint = "change that of partitions alone, with `--partitions`."
+            raise _not(name, f"of {operator.name}, {error}", hint) from error
+
+
+def _not(query: str, reason: str, hint: str) -> WatersmeetError:
+    return refuse("NOT_RESCALED", query=query, reason=reason, hint=hint)
+
+
+def _begun(checkpoint: Checkpoint) -> tuple[list[int], list[int]]:
+    """The batches that are planned, and those that are done: whether a query runs that no lock tells of."""
+    return numbers_in(checkpoint.folder, PLANNED), numbers_in(checkpoint.folder, DONE)
+
+
+def _owner(checkpoint: Checkpoint, shards: int) -> Owner:
+    """Whose the checkpoint is in another number of shards: each shard was left by the query as it was."""
+    was = checkpoint.owner
+    queries = tuple(Told({**told.identity, "shards": shards}, told.words) for told in was.queries)
+    return replace(was, queries=queries, accepted={**fingerprints(State(checkpoint)), **was.accepted})
+
+
+def _copy(path: Path, made: Path, batch: int, partitions: int) -> None:
+    """Copy what is no state; the last plans tell on how many partitions it lies."""
+    for entry in path.iterdir():
+        if entry.is_dir() and entry.name != "state":
+            shutil.copytree(entry, made / entry.name, ignore=shutil.ignore_patterns(".*"))
+        elif entry.is_file() and not entry.name.startswith(".") and entry.name != OWNER:
+            shutil.copyfile(entry, made / entry.name)
+    for file in [file for file in (made / PLANNED).iterdir() if file.name.isdecimal() and int(file.name) >= batch]:
+        version, head, *lines = file.read_text("utf-8").split("\n")
+        told = json.loads(head)
+        told["conf"][PARTITIONS] = str(partitions)
+        file.write_text("\n".join([version, json.dumps(told, separators=(",", ":")), *lines]), "utf-8")
+        # A checksum of the file as it was.
+        file.with_name(f"{file.name}.crc").unlink(missing_ok=True)
