@@ -59,7 +59,7 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         typer.echo(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {counted(len(opened.queries), 'query')} can run.")
     for name, found in bounds:
-        typer.echo(f"{name}: state {bounds_in_words(found)}.")
+        typer.echo(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
             typer.echo(f"{name}: {line}")
