@@ -11,6 +11,7 @@ from rich.console import Console
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.progress import Board, progress_in_short, progress_table
+from watersmeet.cli.run import tell
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.totals import Totals
 
@@ -96,6 +97,16 @@ def test_something_moves_before_the_first_batch() -> None:
         board.wait_for("The first batch is under way")
         time.sleep(0.5)
         assert "The first batch is under way, 0 s" in console.file.getvalue()
+
+
+def test_news_stand_above_the_table() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
+    with Board(Format.text, console) as board:
+        board.show(FIRST)
+        tell("joined: c loaded, 3 rows.")
+    assert isinstance(console.file, io.StringIO)
+    before, news, after = console.file.getvalue().partition("joined: c loaded, 3 rows.\n")
+    assert news and before.endswith("\x1b[2K") and "rows in" in after
 
 
 def test_the_partitions_of_windows_have_a_column() -> None:

@@ -277,9 +277,11 @@ def run_opened(
 
 
 def tell(text: str) -> None:
-    """Say something besides the progress, and log it."""
+    """Say something besides the progress, above it, and log it."""
     log("warning", "news", text=text)
-    typer.echo(text, err=True)
+    # Not by typer, which finds the terminal behind what rich has put in the place of the standard error.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def log_batch(progress: Progress) -> None:

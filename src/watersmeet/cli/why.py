@@ -58,14 +58,14 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
         ask = lambda read: asking.made(read, asked.result)  # noqa: E731
     typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
     answers: list[Any] = []
-    with waiting("Spark starts") as shown:
+    with waiting("Spark starts"):
         spark = cluster.session(opened.project, storage, script)
-        for query in queries:
-            shown.wait_for(f"Reading what {query.name} has read")
+    for query in queries:
+        with waiting(f"Reading what {query.name} has read"):
             read = asking.read(spark, query)
-            followed = f"{counted(read.rows, 'row')} of {counted(len(read.past.batches), 'batch')} of {query.name}"
-            typer.echo(f"Following {followed}.", err=True)
-            shown.wait_for("Following them")
+        followed = f"{counted(read.rows, 'row')} of {counted(len(read.past.batches), 'batch')} of {query.name}"
+        typer.echo(f"Following {followed}.", err=True)
+        with waiting("Following them"):
             answers.append(ask(read))
     if format is Format.json:
         typer.echo(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
