@@ -1,23 +1,34 @@
-"""Draws docs/images/lives-*.svg, a picture for each family, from the stories of the drawing board."""
+"""Draws docs/images/lives-*.svg: for each family, from the stories of the drawing board, and of cases of concepts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from watersmeet.drawing import draw_lives
-from watersmeet.testing import read_case
+from watersmeet.testing import parse_case, read_case
 from watersmeet.testing.telling import told
 
 ROOT = Path(__file__).parent.parent
 STORIES = ROOT / "src" / "watersmeet" / "board" / "stories"
+CONCEPTS = ROOT / "docs" / "concepts.md"
+BELOW = re.compile(r"^```yaml\n((?:(?!^```).)*)^```\n\n!\[[^\]]*\]\(images/lives-(\w+)\.svg\)", re.M | re.S)
+"""A case with its picture below."""
 
 
 def pictures() -> Iterator[tuple[Path, str]]:
     """Each picture with the file that it is kept in."""
     for path in sorted(STORIES.glob("*.yaml")):
         case = read_case(path)
-        yield ROOT / "docs" / "images" / f"lives-{path.stem}.svg", draw_lives(told(case), case.name)
+        yield _kept(path.stem), draw_lives(told(case), case.name)
+    for text, name in BELOW.findall(CONCEPTS.read_text("utf-8")):
+        case = parse_case(text, str(CONCEPTS))
+        yield _kept(name), draw_lives(told(case), case.name)
+
+
+def _kept(name: str) -> Path:
+    return ROOT / "docs" / "images" / f"lives-{name}.svg"
 
 
 if __name__ == "__main__":

@@ -241,6 +241,13 @@ def test_the_readme_has_figures_that_the_page_of_them_has() -> None:
     assert len(figures) > 6 and not [figure for figure in figures if figure not in page]
 
 
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
+    members = re.findall(r"members: \[(.*)\]", page)[0].split(", ")
+    assert sorted([*members, "Refusal", "WatersmeetError", "__version__"]) == sorted(ws.__all__)
+    assert all(f"::: watersmeet.{name}" in page for name in ("Refusal", "WatersmeetError"))
+
+
 def test_the_picture_of_the_readme_is_small_and_shows_commands_that_exist() -> None:
     """It is made of a run that no test repeats."""
     picture = ROOT / "docs" / "images" / "terminal.svg"

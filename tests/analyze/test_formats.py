@@ -52,6 +52,8 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             f"CREATE STREAM s (n INT, v INT, _offset INT) {RAW}; SELECT STREAM n FROM s;",
             "the value as it is goes into one column, and 2 are declared",
         ),
+        (f"{TABLE} USING postgres OPTIONS (table 's'); {ALL}", "it is written to, and not read from"),
+        (f"{TABLE} USING jdbc OPTIONS (dbtable 's'); {ALL}", "Spark reads it once, and not as a stream"),
         (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
         (f"{STREAM} {TOPIC.format('partitions', '0')}", "partitions is a number from 1 on"),
         (f"{STREAM} {TOPIC.format('replication', 'x')}", "replication is a number from 1 on"),

@@ -41,7 +41,7 @@ def shop(tmp_path: Path) -> Path:
 def unbounded(shop: Path) -> Path:
     sql = shop / "sql" / "joined.sql"
     text = sql.read_text()
-    start = text.index("    AND d.delivery_time")
+    start = text.index("  AND d.delivery_time")
     sql.write_text(text[:start].rstrip() + ";\n")
     return sql
 
@@ -167,7 +167,7 @@ def test_refusals_of_two_files_have_their_places_there(shop: Path) -> None:
     (shop / "sql" / "another.sql").write_text("-- another query\nSELECT STREAM o.nothing FROM orders o;\n")
     unbounded(shop)
     places = [r["place"] for r in json.loads(watersmeet("check", shop, "--format", "json").stdout)["refusals"]]
-    assert [(Path(place["file"]).name, place["line"]) for place in places] == [("another.sql", 2), ("joined.sql", 16)]
+    assert [(Path(place["file"]).name, place["line"]) for place in places] == [("another.sql", 2), ("joined.sql", 20)]
 
 
 def test_a_script_without_a_query(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from watersmeet.cli.app import app
+from watersmeet.cli.demo import prepare_folder
 
 MESSY = "select a,b from s where a>1 -- large\n"
 CLEAN = "SELECT a, b\nFROM s\nWHERE a > 1;  -- large\n"
@@ -70,3 +71,12 @@ def test_what_is_no_sql_file(folder: Path, tmp_path: Path) -> None:
         refused = watersmeet("fmt", path)
         assert (refused.exit_code, f"[{condition}]" in refused.stderr) == (2, True)
     assert "cannot be read as text" in watersmeet("fmt", folder).stderr
+
+
+def test_what_init_and_demo_write_and_the_examples_are_in_canonical_layout(tmp_path: Path) -> None:
+    assert watersmeet("init", tmp_path / "shop").exit_code == 0
+    for kind in ("folder", "kafka"):
+        prepare_folder(tmp_path / kind, kind)
+    examples = Path(__file__).parents[2] / "examples"
+    checked = watersmeet("fmt", tmp_path, examples, "--check")
+    assert (checked.exit_code, checked.stdout.splitlines()[-1][:21]) == (0, "0 files would change,"), checked.stdout

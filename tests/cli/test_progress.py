@@ -11,6 +11,7 @@ from rich.console import Console
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.progress import Board, progress_in_short, progress_table
+from watersmeet.cli.run import tell
 from watersmeet.observe.progress import Progress
 from watersmeet.observe.totals import Totals
 
@@ -68,9 +69,11 @@ def test_the_table_has_rates_lags_and_which_side_holds_the_others_back() -> None
         "watermark o.order_time 2026-03-02 09:00:00 1 min 5 s behind",
     ]
     held = replace(LATER, watermarks={**LATER.watermarks, "d.delivery_time": "2026-03-02 07:58:30"})
-    assert table(FIRST, held, now=EIGHT + 65.0)[-1].endswith("holds the others back by 1 min 30 s")
+    assert table(FIRST, held, now=EIGHT + 65.0)[-1] == "d.delivery_time holds the others back by 1 min 30 s"
     silent = replace(FIRST, own={"o.order_time": 1}, silent=frozenset({"d.delivery_time"}))
-    assert table(silent, now=EIGHT)[-1] == "watermark d.delivery_time none holds the others back: no row yet"
+    assert table(silent, now=EIGHT)[-2:] == [
+        "watermark d.delivery_time none", "d.delivery_time holds the others back: no row yet",
+    ]  # fmt: skip
 
 
 def test_on_a_narrow_terminal_a_query_is_a_column_and_no_number_is_cut() -> None:
@@ -91,9 +94,19 @@ def test_something_moves_before_the_first_batch() -> None:
         time.sleep(1.7)
         assert isinstance(console.file, io.StringIO)
         assert "Spark starts, 0 s" in console.file.getvalue() and "Spark starts, 1 s" in console.file.getvalue()
-        board.wait_for("the first batch is under way")
+        board.wait_for("The first batch is under way")
         time.sleep(0.5)
-        assert "the first batch is under way, 0 s" in console.file.getvalue()
+        assert "The first batch is under way, 0 s" in console.file.getvalue()
+
+
+def test_news_stand_above_the_table() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, legacy_windows=False)
+    with Board(Format.text, console) as board:
+        board.show(FIRST)
+        tell("joined: c loaded, 3 rows.")
+    assert isinstance(console.file, io.StringIO)
+    before, news, after = console.file.getvalue().partition("joined: c loaded, 3 rows.\n")
+    assert news and before.endswith("\x1b[2K") and "rows in" in after
 
 
 def test_the_partitions_of_windows_have_a_column() -> None:
@@ -113,6 +126,7 @@ def test_elsewhere_there_is_a_short_line_per_batch() -> None:
     )
     assert len(second) < 120
     assert "late" not in progress_in_short(replace(FIRST, late=0))
+    assert progress_in_short(replace(FIRST, rows_in=1)).startswith("delivered: batch 0, 1 row in, ")
 
 
 def test_the_full_record_is_json() -> None:

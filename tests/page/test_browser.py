@@ -177,7 +177,7 @@ def test_markup_stays_text(tmp_path: Path, browser: Browser) -> None:
         page.click('[data-box="source1"]')
         seen = page.text_content("body") or ""
         assert page.text_content("h1") == MARKUP and page.text_content("#query span") == "s<b>"
-        assert "l.<script>t</script>" in seen and f"1 rows of {MARKUP} could not be read" in seen
+        assert "l.<script>t</script>" in seen and f"1 row of {MARKUP} could not be read" in seen
         assert page.locator("img[src=x]").count() == 0 and page.locator("script").count() == 2
         assert page.title() == "(2) s<b> · Watersmeet"
         tab.check(address)

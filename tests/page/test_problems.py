@@ -98,7 +98,7 @@ def test_malformed_and_dropped_rows_are_told(query: Described) -> None:
     texts = [problem.text for problem in found(query, *well(), bad)]
     assert texts == [
         "3 rows of orders could not be read in the last 10 min.",
-        "5 rows that might have matched were dropped in the last 10 min to stay below the limit.",
+        "5 rows that might have matched had to be dropped in the last 10 min to stay below the limit.",
     ]
 
 

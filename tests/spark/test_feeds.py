@@ -368,7 +368,7 @@ def test_a_running_query_lets_rows_go_once_the_table_is_loaded(spark: SparkSessi
             is_interrupted=lambda: len(looked_up(tmp_path)) == 2,
         )  # fmt: skip
     assert looked_up(tmp_path) == [(1, "b"), (2, "c")]
-    assert news[0] == "looked: loading c: 1 rows so far." and "looked: c loaded, 3 rows." in news
+    assert news[0] == "looked: loading c: 1 row so far." and "looked: c loaded, 3 rows." in news
 
 
 # How far tables are

@@ -251,10 +251,10 @@ def test_a_database_that_cannot_be_reached_is_refused_without_its_password(tmp_p
     from watersmeet.spark.sinks.postgres import Postgres
 
     options = {"host": str(tmp_path), "user": "me", "password": "secret", "dbname": "shop", "table": "t"}
-    for changed in ({}, {"hots": "x"}):
+    for changed, condition in (({}, "DATABASE_UNREACHABLE"), ({"hots": "x"}, "WRONG_OPTION")):
         with pytest.raises(WatersmeetError) as caught:
             Postgres(PostgresSink(Sink("pg", "postgres", {**options, **changed})), "query").check(None)
-        assert caught.value.getCondition() == "WRONG_OPTION" and "secret" not in str(caught.value)
+        assert caught.value.getCondition() == condition and "secret" not in str(caught.value)
 
 
 def test_postgres_without_its_driver_is_refused(

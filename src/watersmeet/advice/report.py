@@ -14,6 +14,7 @@ from watersmeet.advice.picture import draw
 from watersmeet.advice.proposal import proposed_sql
 from watersmeet.advice.skew import HEAVY
 from watersmeet.advice.tables import TableAdvice
+from watersmeet.counts import counted
 
 FAR = 0.9
 """From this on, rows of a likely key are hardly nearer in time than any others."""
@@ -87,7 +88,7 @@ def _pair(pair: PairAdvice) -> Iterator[str]:
 
 def _looked_at(side: SideAdvice) -> str:
     what = "all of them" if side.arrivals.is_all else "the first of them"
-    return f"{side.rows:,} rows, {what}, in {side.arrivals.order}"
+    return f"{counted(side.rows, 'row')}, {what}, in {side.arrivals.order}"
 
 
 def _rate(rate: float, unit: Unit) -> str:
@@ -113,7 +114,7 @@ def _bounds(pair: PairAdvice) -> Iterator[str]:
     if found.pairing == "nearest":
         yield f"  A key has many rows ({found.per_row:,.0f} of {names[1]} per row): the nearest in time is its partner."
     if found.left_out:
-        yield f"  {found.left_out:,} rows at the end are left out: their partners may be to come."
+        yield f"  Left out: {counted(found.left_out, 'row')} at the end, whose partners may be to come."
     if found.is_short:
         yield "  The rows do not reach much further than the distances: longer ones may be missing."
     median, apart = found.quantile(0.5), (found.values[0], found.values[-1])
@@ -197,7 +198,7 @@ def _pauses(side: SideAdvice, other: SideAdvice) -> Iterator[str]:
 def _table(table: TableAdvice) -> Iterator[str]:
     name = table.arrivals.name
     which = "all of them" if table.arrivals.is_all else "the first of them"
-    yield f"{name}: a table of {table.keys:,} keys in {table.rows:,} rows, {which}"
+    yield f"{name}: a table of {counted(table.keys, 'key')} in {counted(table.rows, 'row')}, {which}"
     if table.is_static:
         yield "  No row was replaced or deleted. If none ever will be, it need not be followed:"
         yield f"  `static 'true'` in the OPTIONS of {name} reads it once, and a join with it keeps no rows."

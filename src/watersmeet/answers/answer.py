@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from watersmeet.counts import counted
 from watersmeet.fates import Arrival, Fate, Told
 from watersmeet.fates.words import row_in_words, value_in_words
 from watersmeet.observe.progress import mark_in_words
@@ -49,8 +50,7 @@ class Answer:
 
     def _lines(self) -> Iterator[str]:
         arrivals = {one.number: one for one in self.told.arrivals}
-        count = "1 row" if len(self.rows) == 1 else f"{len(self.rows):,} rows"
-        yield f"{self.query}: {count} of {self.asked}."
+        yield f"{self.query}: {counted(len(self.rows), 'row')} of {self.asked}."
         for number in self.rows:
             arrival = arrivals[number]
             yield ""
@@ -130,7 +130,7 @@ class Made:
 
     def text(self) -> str:
         """For people."""
-        count = "1 row of the result has" if len(self.places) == 1 else f"{len(self.places):,} rows of the result have"
+        count = f"{counted(len(self.places), 'row')} of the result {'has' if len(self.places) == 1 else 'have'}"
         lines = [f"{self.query}: {count} {self.asked}."]
         for place in self.places:
             shown = self.told.results[place]

@@ -15,6 +15,8 @@ from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
 from watersmeet.cli.failure import Format
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import read_project
+from watersmeet.cli.waiting import waiting
+from watersmeet.counts import counted
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.physical import join_plans, plan_query, scan_plans
@@ -49,7 +51,8 @@ def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Forma
     with tempfile.TemporaryDirectory(prefix="watersmeet-advise-") as folder:
         typer.echo("Spark reads the rows ...", err=True)
         try:
-            advice = _advice(project, script, queries, looking, cluster, Path(folder))
+            with waiting("Working on it"):
+                advice = _advice(project, script, queries, looking, cluster, Path(folder))
         except WatersmeetError as error:
             raise project.relocate(error) from error
     storage.mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Forma
             svg.write_text(advice.svg, "utf-8")
         except OSError as error:
             raise typer.BadParameter(f"{svg} cannot be written: {error.strerror}") from None
-        typer.echo(f"{svg}: {len(advice.pairs)} {'pair' if len(advice.pairs) == 1 else 'pairs'} drawn.")
+        typer.echo(f"{svg}: {counted(len(advice.pairs), 'pair')} drawn.")
     elif format is Format.json:
         typer.echo(json.dumps(advice.data, indent=2))
     else:

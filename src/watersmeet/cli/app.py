@@ -440,9 +440,12 @@ def run(
             raise typer.BadParameter("--once and --end exclude each other")
         if accept and rebuild:
             raise typer.BadParameter("--accept and --rebuild exclude each other")
-        from watersmeet.cli.page import Page
-        from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
-        from watersmeet.observe.logs import Logging
+        from watersmeet.cli.waiting import waiting
+
+        with waiting("Watersmeet starts"):
+            from watersmeet.cli.page import Page
+            from watersmeet.cli.run import Cluster, Endpoint, OnFailure, run_project
+            from watersmeet.observe.logs import Logging
 
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
@@ -642,9 +645,13 @@ def demo(
       watersmeet demo --kafka demo-kafka
     """
     with reported(context):
-        from watersmeet.cli.demo import run_demo, run_kafka_demo
-        from watersmeet.cli.run import Cluster
-        from watersmeet.demo.streams import make_streams
+        from watersmeet.cli.waiting import waiting
 
+        with waiting("Orders and deliveries are made up"):
+            from watersmeet.cli.demo import run_demo, run_kafka_demo
+            from watersmeet.cli.run import Cluster
+            from watersmeet.demo.streams import make_streams
+
+            streams = make_streams()
         run = run_kafka_demo if kafka else run_demo
-        run(folder, Cluster.of(master, None, conf or []), make_streams())
+        run(folder, Cluster.of(master, None, conf or []), streams)

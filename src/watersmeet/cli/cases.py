@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from watersmeet.cli.failure import exit_code
+from watersmeet.cli.waiting import waiting
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.testing import read_case, run_case
 
@@ -29,7 +31,8 @@ EXIT_CODES: dict[Verdict, int] = {"passed": 0, "not run": 0, "failed": 1, "unrea
 def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | None) -> None:
     """Run all cases under the paths; exits with 1 if one failed, 2 if a file could not be read."""
     files = [file for path in paths for file in case_files(path)]
-    spark = _session(master) if on == "spark" else None
+    with waiting("Spark starts") if on == "spark" else nullcontext():
+        spark = _session(master) if on == "spark" else None
     verdicts: Counter[Verdict] = Counter()
     with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:
         for verdict, text in pool.map(partial(_judge, on=on, spark=spark), files):

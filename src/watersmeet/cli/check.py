@@ -14,6 +14,7 @@ from watersmeet.catalog import Source
 from watersmeet.cli.deep import check_on_spark
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import Opened, check_outside, open_script
+from watersmeet.counts import counted
 from watersmeet.errors import Place, Refusal
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
 from watersmeet.plan.nodes import Script
@@ -56,10 +57,9 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     for message, place in warnings:
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
         typer.echo(f"{where}note: {message}")
-    count = len(opened.queries)
-    typer.echo(f"{opened.project.script_name}: {count} {'query' if count == 1 else 'queries'} can run.")
+    typer.echo(f"{opened.project.script_name}: {counted(len(opened.queries), 'query')} can run.")
     for name, found in bounds:
-        typer.echo(f"{name}: state {bounds_in_words(found)}.")
+        typer.echo(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
             typer.echo(f"{name}: {line}")

@@ -6,12 +6,17 @@ Types and functions of all expressions, paths, topics, formats, sinks, and whose
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from watersmeet.cli.script import Opened, open_script
-from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.cli.waiting import waiting
+from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
+from watersmeet.families import OPERATORS
+from watersmeet.formats import source_format
+from watersmeet.physical import plan_query, read_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,8 +38,9 @@ def check_on_spark(path: Path, cluster: Cluster, against: Path | None = None) ->
     from watersmeet.project import storage_folder
 
     opened = open_script(path, "absolute" if cluster.remote is None else "written")
-    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="watersmeet-check-") as folder, waiting("Spark starts") as shown:
         spark = cluster.session(opened.project, Path(folder), opened.script)
+        shown.wait_for("Spark looks at the queries")
         if against is not None:
             return _edits(opened, spark, against.absolute())
         found = refused_by_spark(opened, spark, storage_folder(opened.project), Path(folder))
@@ -67,6 +73,7 @@ def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
 def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
     """What speaks against starting these queries now; ``empty`` is a folder without input."""
     found = _refused(opened.script, spark, storage)
+    found += _absent(opened, spark, {refusal.place for refusal in found})
     unread = {refusal.place.start for refusal in found if refusal.place is not None}
     readable = tuple(
         replace(source, format="json", options={"path": str(empty)}) if source.span.start in unread else source
@@ -77,6 +84,16 @@ def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: 
     # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
     again = _refused(replace(opened.script, sources=readable), spark, storage)
     return [*found, *(refusal for refusal in again if refusal not in found and not _is_of_checkpoint(refusal))]
+
+
+def _absent(opened: Opened, spark: SparkSession, known: Container[Place | None]) -> Iterator[Refusal]:
+    """What sources name and is not there; ``known``: the places of those of which something is known to be wrong."""
+    script = opened.script.resolved()
+    used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
+    for source in script.sources:
+        place = script.place(source.span)
+        if source.name in used and source.format is not None and place not in known:
+            yield from (replace(refusal, place=place) for refusal in source_format(source).check_there(spark))
 
 
 def _refused(script: Script, spark: SparkSession, storage: Path) -> list[Refusal]:

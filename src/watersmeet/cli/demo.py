@@ -6,7 +6,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
@@ -23,6 +23,7 @@ from watersmeet.cli.interruption import interruptible
 from watersmeet.cli.progress import Board
 from watersmeet.cli.run import Cluster, run_opened
 from watersmeet.cli.script import open_script
+from watersmeet.cli.waiting import waiting
 from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
@@ -99,9 +100,9 @@ def run_kafka_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: fl
     from watersmeet.demo.topics import Sender, delivered
 
     console = Console(soft_wrap=True)
-    console.print("Starting a Kafka broker; its jars are fetched when it is started for the first time ...")
-    with broker() as started:
-        address = started.address
+    with ExitStack() as stack:
+        with waiting("A Kafka broker starts; its jars are fetched when it is started for the first time"):
+            address = stack.enter_context(broker()).address
         os.environ[BROKER] = address
         way = Way(
             "kafka",
@@ -121,8 +122,7 @@ def _shown(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way
     prepare_folder(folder, way.project)
     console.print(
         f"Two streams arrive in {way.where}: {streams.truth.orders:,} orders and {streams.truth.deliveries:,} "
-        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours.\n"
-        "Starting Spark ..."
+        f"deliveries, out of order, some late.\n{folder / SQL} joins each order with its deliveries of two hours."
     )
     try:
         found = _run(folder, cluster, streams, seconds, way, console)
@@ -152,7 +152,7 @@ def prepare_folder(folder: Path, project: str = "folder") -> None:
 def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: Way, console: Console) -> Found:
     opened = open_script(folder, "absolute")
     storage = storage_folder(opened.project)
-    spark = replace(cluster, conf={**SHORT_RUN, **cluster.conf}).session(opened.project, storage, opened.script)
+    cluster = replace(cluster, conf={**SHORT_RUN, **cluster.conf})
     expected = streams.truth.orders + streams.truth.deliveries
 
     class UntilAllRead(Board):
@@ -163,15 +163,20 @@ def _run(folder: Path, cluster: Cluster, streams: Streams, seconds: float, way: 
             if self.rows_in >= expected and is_following:
                 raise _AllRead
 
-    with interruptible(), UntilAllRead(Format.text, console) as board, way.arriving(streams, seconds):
-        is_following = True
-        try:
-            run_opened(opened, spark, storage, "continuous", board)
-        except _AllRead:
-            is_following = False
-        # Continues from the checkpoint and declares the input finished, which closes every lifetime.
-        run_opened(opened, spark, storage, "end", board)
-    return _found(way.rows(spark), board.late)
+    with interruptible(), UntilAllRead(Format.text, console) as board:
+        spark = cluster.session(opened.project, storage, opened.script)
+        board.wait_for("The first batch is under way")
+        # Entered again: a new session brings a handler that cancels the running jobs first.
+        with interruptible(), way.arriving(streams, seconds):
+            is_following = True
+            try:
+                run_opened(opened, spark, storage, "continuous", board)
+            except _AllRead:
+                is_following = False
+            # Continues from the checkpoint and declares the input finished, which closes every lifetime.
+            run_opened(opened, spark, storage, "end", board)
+    with waiting("The result is compared"):
+        return _found(way.rows(spark), board.late)
 
 
 def _found(rows: DataFrame, late: int) -> Found:

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from watersmeet.board.model import only
+from watersmeet.counts import counted
 from watersmeet.drawing import draw_lives
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.fates import Told
@@ -33,7 +34,7 @@ def draw_case(path: Path, output: Path | None, query: str | None, batch: int | N
     except OSError as error:
         raise typer.BadParameter(f"{output} cannot be written: {error.strerror}") from None
     rows = len(shown.arrivals)
-    typer.echo(f"{output}: {rows} {'row' if rows == 1 else 'rows'} drawn.")
+    typer.echo(f"{output}: {counted(rows, 'row')} drawn.")
 
 
 def _of_query(case: Case, name: str | None) -> Case:

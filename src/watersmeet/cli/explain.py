@@ -12,6 +12,7 @@ import typer
 
 from watersmeet.cli.failure import Format
 from watersmeet.cli.script import open_script, read_project
+from watersmeet.counts import counted
 from watersmeet.errors import refuse
 from watersmeet.explanation.asked import asked_as_json, asked_topologies, render_asked
 from watersmeet.explanation.physical import known
@@ -42,7 +43,7 @@ def explain_project(path: Path, format: Format, stage: Stage = "physical", svg: 
     explained = _asked(_read(path)) if stage == "plan" else _analyzed(path, stage)
     if svg is not None:
         _write(svg, draw(explained.graphs))
-        typer.echo(f"{svg}: {len(explained.graphs)} {'query' if len(explained.graphs) == 1 else 'queries'} drawn.")
+        typer.echo(f"{svg}: {counted(len(explained.graphs), 'query')} drawn.")
     elif format is Format.json:
         typer.echo(json.dumps(explained.data, indent=2))
     else:

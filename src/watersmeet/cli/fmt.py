@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from watersmeet.counts import counted
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.queries import format_script
 
@@ -31,7 +32,7 @@ def format_files(paths: list[Path]) -> None:
     for file in changed:
         file.path.write_text(file.canonical, "utf-8", newline="\n")
         typer.echo(f"{file.path}: written anew.")
-    typer.echo(f"{_count(len(changed))} changed, {len(files) - len(changed)} left as they were.")
+    typer.echo(f"{counted(len(changed), 'file')} changed, {len(files) - len(changed)} left as they were.")
 
 
 def check_layout(paths: list[Path]) -> None:
@@ -40,7 +41,7 @@ def check_layout(paths: list[Path]) -> None:
     changed = [file for file in files if not file.is_canonical]
     for file in changed:
         typer.echo(f"{file.path}: would change.")
-    typer.echo(f"{_count(len(changed))} would change, {len(files) - len(changed)} would not.")
+    typer.echo(f"{counted(len(changed), 'file')} would change, {len(files) - len(changed)} would not.")
     if changed:
         raise typer.Exit(1)
 
@@ -72,7 +73,3 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise refuse("WRONG_PROJECT", path=path, reason="it has no SQL file", hint=hint)
     return found
-
-
-def _count(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"

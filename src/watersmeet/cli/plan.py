@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from watersmeet.cli.failure import Format
+from watersmeet.counts import counted
 from watersmeet.forecast.cluster import MOST_SHARDS, Asked, Line, Plan, Spread, plan_cluster, spreads
 from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.units import shown
@@ -39,7 +40,7 @@ def _text(plan: Plan, over: Sequence[Spread], measured: Sequence[dict[str, Any]]
     asked = plan.asked
     yield (
         f"{shown(asked.rate, 'rows/s')} of {shown(asked.row, 'B')} within {asked.within:g} s, lag {asked.lag:g} s,"
-        f" in {plan.shards:,} shards on {plan.cores:,} cores"
+        f" in {counted(plan.shards, 'shard')} on {counted(plan.cores, 'core')}"
     )
     yield ""
     if not plan.is_possible:

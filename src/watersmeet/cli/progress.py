@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, fields
 from types import TracebackType
 
@@ -13,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.failure import Format
+from watersmeet.cli.waiting import REFRESHED, Waiting
+from watersmeet.counts import counted
 from watersmeet.duration import SECOND, rough_duration
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.progress import Progress, mark_in_words
@@ -20,7 +23,6 @@ from watersmeet.observe.totals import Totals
 
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """What a line of JSON leaves out: the watermarks are there in words."""
-_REFRESHED = 4
 _GAP = 2
 """How many characters are between two columns."""
 
@@ -35,11 +37,10 @@ class Board:
         self.totals: dict[str, Totals] = {}
         self._format = format
         self._console = console or Console()
-        self._began = time.monotonic()
-        self._waits_for = "Spark starts"
+        self._waiting = Waiting("Spark starts")
         self._live: Live | None = None
         if format is Format.text and self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=_REFRESHED, get_renderable=self._shown)
+            self._live = Live(console=self._console, refresh_per_second=REFRESHED, get_renderable=self._shown)
 
     def __enter__(self) -> Board:
         if self._live is not None:
@@ -54,7 +55,7 @@ class Board:
 
     def wait_for(self, what: str) -> None:
         """Say what is waited for from now on, until there is a batch."""
-        self._waits_for, self._began = what, time.monotonic()
+        self._waiting.wait_for(what)
 
     def show(self, progress: Progress) -> None:
         """Take in one batch."""
@@ -77,9 +78,7 @@ class Board:
         return sum(totals.late for totals in self.totals.values())
 
     def _shown(self) -> RenderableType:
-        if not self.totals:
-            return Text(f"{self._waits_for}, {time.monotonic() - self._began:.0f} s")
-        return progress_table(self.totals, time.time(), self._console.width)
+        return progress_table(self.totals, time.time(), self._console.width) if self.totals else self._waiting
 
 
 def progress_line(progress: Progress) -> str:
@@ -97,7 +96,7 @@ def progress_in_short(progress: Progress) -> str:
     >>> progress_in_short(Progress("joined", 3, 1200, 700, 600, 100, 2, 400, seconds=1.25, marks={"o.t": 17}))
     'joined: batch 3, 1,200 rows in, 700 out, 2 late, 400 kept, 1.2 s, watermark 17'
     """
-    parts = [f"batch {progress.batch}", f"{progress.rows_in:,} rows in", f"{progress.rows_out:,} out"]
+    parts = [f"batch {progress.batch}", f"{counted(progress.rows_in, 'row')} in", f"{progress.rows_out:,} out"]
     rare = {"late": progress.late, "malformed": progress.malformed, "dropped": progress.dropped}
     parts += [f"{count:,} {name}" for name, count in rare.items() if count]
     parts += [f"{progress.state_rows:,} kept", f"{progress.seconds:.1f} s"]
@@ -126,11 +125,10 @@ def progress_table(totals: dict[str, Totals], now: float, width: int) -> Rendera
         table.add_column(name, justify="left" if place == 0 else "right", no_wrap=True)
     for line in others:
         table.add_row(*line)
-    below = Table.grid(padding=(0, 2))
+    parts: list[RenderableType] = [table]
     for total in known.values():
-        _add_sources(below, total, now)
-        _add_watermarks(below, total, now)
-    return Group(table, below)
+        parts += [_sources(total, now), _watermarks(total, now), *_held(total)]
+    return Group(*parts)
 
 
 def _width(lines: list[list[str]]) -> int:
@@ -150,28 +148,34 @@ def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> 
     return [*cells, f"{total.seconds:.1f}"]
 
 
-def _add_sources(table: Table, total: Totals, now: float) -> None:
+def _sources(total: Totals, now: float) -> Table:
     """The rows of each source, if there are several."""
-    rates = total.rates(now).sources
+    table, rates = Table.grid(padding=(0, _GAP)), total.rates(now).sources
     for source, rows in total.sources.items() if len(total.sources) > 1 else ():
-        table.add_row("source", source, f"{rows:,} rows", f"{_rate(rates.get(source, 0.0))}/s")
+        table.add_row("source", source, counted(rows, "row"), f"{_rate(rates.get(source, 0.0))}/s")
+    return table
 
 
-def _add_watermarks(table: Table, total: Totals, now: float) -> None:
-    """The watermarks of the result, how far each is behind the clock, and which column holds the others back."""
-    last = total.last
+def _watermarks(total: Totals, now: float) -> Table:
+    """The watermarks of the result, and how far each is behind the clock."""
+    table, last = Table.grid(padding=(0, _GAP)), total.last
     assert last is not None
-    slowest = total.slowest
     for column in dict.fromkeys((*last.watermarks, *sorted(last.silent))):
         mark = last.marks.get(column)
         is_time = column in last.temporal and mark is not None and mark != END_OF_INPUT
         behind = f"{rough_duration(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
-        held = ""
-        if slowest is not None and slowest[0] == column:
-            by = slowest[1]
-            length = "" if by is None else f" by {rough_duration(by) if column in last.temporal else by}"
-            held = f"holds the others back{length}" if by is not None else "holds the others back: no row yet"
-        table.add_row("watermark", column, last.watermarks.get(column, "none"), behind, held)
+        table.add_row("watermark", column, last.watermarks.get(column, "none"), behind)
+    return table
+
+
+def _held(total: Totals) -> Iterator[Text]:
+    """Which column holds the others back, in a line of its own, which fits where a table would not."""
+    last, slowest = total.last, total.slowest
+    if last is None or slowest is None or slowest[0] not in {*last.watermarks, *last.silent}:
+        return
+    column, by = slowest
+    length = "" if by is None else rough_duration(by) if column in last.temporal else f"{by:,}"
+    yield Text(f"{column} holds the others back{f' by {length}' if length else ': no row yet'}")
 
 
 def bytes_in_words(count: int) -> str:

@@ -19,6 +19,7 @@ from watersmeet.cli.interruption import interruptible, interruptions_noted
 from watersmeet.cli.page import Page, Shown
 from watersmeet.cli.progress import Board, progress_in_short, progress_line
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
+from watersmeet.cli.waiting import waiting
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.departures import Forecasts
@@ -144,11 +145,12 @@ def run_project(
 ) -> None:
     """Run all queries of a project and show their progress; Ctrl-C stops them cleanly."""
     # A remote server has files of its own: there, relative paths are left to it.
-    opened = open_script(path, "absolute" if cluster.remote is None else "written")
-    check_outside(opened)
-    if cluster.remote is not None:
-        check_declared(opened)
-    from watersmeet.spark.run.in_use import using
+    with waiting("The queries are read"):
+        opened = open_script(path, "absolute" if cluster.remote is None else "written")
+        check_outside(opened)
+        if cluster.remote is not None:
+            check_declared(opened)
+        from watersmeet.spark.run.in_use import using
 
     storage = storage_folder(opened.project)
     again = f"watersmeet run {path}"
@@ -168,7 +170,7 @@ def run_project(
             spark = cluster.session(opened.project, storage, opened.script)
             # Entered again: a new session brings a handler that cancels the running jobs first.
             with interruptible():
-                board.wait_for("the first batch is under way")
+                board.wait_for("The first batch is under way")
                 if cluster.remote is None:
                     shown.ready(spark)
                 run_opened(opened, spark, storage, trigger, board, metrics, then, page, shown)
@@ -275,9 +277,11 @@ def run_opened(
 
 
 def tell(text: str) -> None:
-    """Say something besides the progress, and log it."""
+    """Say something besides the progress, above it, and log it."""
     log("warning", "news", text=text)
-    typer.echo(text, err=True)
+    # Not by typer, which finds the terminal behind what rich has put in the place of the standard error.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def log_batch(progress: Progress) -> None:

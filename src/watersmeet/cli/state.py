@@ -14,6 +14,7 @@ import typer
 
 from watersmeet.cli.failure import REFUSED, Format, reported
 from watersmeet.cli.state_shown import collected, print_rows, shown_of, told_of
+from watersmeet.counts import counted
 from watersmeet.errors import did_you_mean, refuse
 
 if TYPE_CHECKING:
@@ -146,11 +147,10 @@ def check(
                 for row in rows:
                     typer.echo(f"{name}: {row['join']}, shard {row['shard']}: {row['problem']}")
                 kept = collected(state, state.summary)
-                counts = (
-                    f"{sum(row['rows'] or 0 for row in kept):,} rows in {sum(row['runs'] or 0 for row in kept)} runs"
-                )
-                said = f"{len(rows)} problems" if rows else "all is well"
-                typer.echo(f"{name}: after batch {state.batch}, {state.shards} shards, {counts}: {said}.")
+                rows_kept, runs = (sum(row[number] or 0 for row in kept) for number in ("rows", "runs"))
+                counts = f"{counted(state.shards, 'shard')}, {counted(rows_kept, 'row')} in {counted(runs, 'run')}"
+                said = counted(len(rows), "problem") if rows else "all is well"
+                typer.echo(f"{name}: after batch {state.batch}, {counts}: {said}.")
     if any(rows for _, _, rows in found):
         raise typer.Exit(REFUSED)
 
@@ -182,7 +182,7 @@ def export_(
             raise refuse("FOLDER_NOT_EMPTY", path=archive, what="is there already", hint="name another file with --to.")
         with using(found[0].parent.parent, "alone"):
             manifest = export_checkpoint(found[0], _root(path), archive)
-        typer.echo(f"{archive}: {manifest.query}, {len(manifest.files)} files.")
+        typer.echo(f"{archive}: {manifest.query}, {counted(len(manifest.files), 'file')}.")
 
 
 @app.command("import")
@@ -221,13 +221,15 @@ def import_(
 def _states(path: Path, query: str | None, master: str | None) -> Generator[list[tuple[str, State]]]:
     """The states at a path, by query."""
     found = named(checkpoints_at(path), query)
+    from watersmeet.cli.waiting import waiting
     from watersmeet.spark.private.jvm import quiet
     from watersmeet.spark.session import session
     from watersmeet.spark.state.look import state
 
     quiet()
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
-        spark = session(master, log=Path(folder) / "spark.log")
+        with waiting("Spark starts"):
+            spark = session(master, log=Path(folder) / "spark.log")
         yield [(one.name, state(str(one), spark)) for one in found]
 
 

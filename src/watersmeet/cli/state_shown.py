@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from watersmeet.cli.failure import Format
+from watersmeet.counts import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,7 +71,7 @@ def _shard(row: dict[str, Any]) -> dict[str, Any]:
 
 def shown_of(told: dict[str, Any], *, by_shard: bool) -> str:
     """What `show` says of a query, for people."""
-    head = f"{told['query']}: after batch {told['batch']}, {told['shards']} shards"
+    head = f"{told['query']}: after batch {told['batch']}, {counted(told['shards'], 'shard')}"
     lines = [f"{head}, begun by Watersmeet {told['watersmeet']} on Spark {told['spark']}"]
     for operator in told["operators"]:
         marks = ", ".join(f"{name} {mark}" for name, mark in sorted(operator["watermarks"].items())) or "none yet"

@@ -15,6 +15,8 @@ from watersmeet.answers.question import question_of
 from watersmeet.cli.failure import Format
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import check_outside, open_script
+from watersmeet.cli.waiting import waiting
+from watersmeet.counts import counted
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,16 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
         queries = asking.showing(queries, asked.result)
         ask = lambda read: asking.made(read, asked.result)  # noqa: E731
     typer.echo(f"Reading what {', '.join(one.name for one in queries)} has read.", err=True)
-    spark = cluster.session(opened.project, storage, script)
     answers: list[Any] = []
+    with waiting("Spark starts"):
+        spark = cluster.session(opened.project, storage, script)
     for query in queries:
-        read = asking.read(spark, query)
-        typer.echo(f"Following {read.rows:,} rows of {len(read.past.batches):,} batches of {query.name}.", err=True)
-        answers.append(ask(read))
+        with waiting(f"Reading what {query.name} has read"):
+            read = asking.read(spark, query)
+        followed = f"{counted(read.rows, 'row')} of {counted(len(read.past.batches), 'batch')} of {query.name}"
+        typer.echo(f"Following {followed}.", err=True)
+        with waiting("Following them"):
+            answers.append(ask(read))
     if format is Format.json:
         typer.echo(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
     else:

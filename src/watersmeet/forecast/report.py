@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from watersmeet.counts import counted
 from watersmeet.duration import rough_duration
 from watersmeet.forecast.query import KeptForecast, QueryForecast
 from watersmeet.forecast.units import shown
@@ -20,7 +21,7 @@ def render(found: QueryForecast) -> str:
 
 def _lines(found: QueryForecast) -> Iterator[str]:
     given = found.given
-    yield f"forecast on {given.cores} cores, in {given.shards} shards"
+    yield f"forecast on {counted(given.cores, 'core')}, in {counted(given.shards, 'shard')}"
     rates = [
         f"{name or 'every other source'} {shown(rate.per_second, 'rows/s')} ({ORIGINS[rate.origin]})"
         for name, rate in given.rates.items()

@@ -16,6 +16,7 @@ from watersmeet.formats.delta import Delta, DeltaSink, DeltaSource
 from watersmeet.formats.feed import KEY_FORMAT, Feed
 from watersmeet.formats.files import Csv, FileSink, Json, NamedColumns, Parquet
 from watersmeet.formats.iceberg import IcebergSink, IcebergSource
+from watersmeet.formats.jdbc import Jdbc
 from watersmeet.formats.kafka import Kafka, KafkaSink
 from watersmeet.formats.malformed import MALFORMED, wrong_fate
 from watersmeet.formats.postgres import PostgresSink
@@ -25,7 +26,7 @@ from watersmeet.formats.sink import SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 SOURCE_FORMATS: tuple[type[SourceFormat], ...] = (
-    Parquet, Json, Csv, NamedColumns, Kafka, DeltaSource, IcebergSource, SourceFormat,
+    Parquet, Json, Csv, NamedColumns, Kafka, Jdbc, DeltaSource, IcebergSource, SourceFormat,
 )  # fmt: skip
 SINK_FORMATS: tuple[type[SinkFormat], ...] = (
     PostgresSink,

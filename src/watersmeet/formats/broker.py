@@ -56,12 +56,12 @@ class Topics:
         told = {"name": self.of.name, "verb": verb, "topics": self.in_words, "servers": ", ".join(servers)}
         return Refusal("BROKER_UNREACHABLE", told, place)
 
-    def unknown(self) -> Refusal:
-        """The refusal of topics that are not there."""
-        servers = ", ".join(self.servers)
+    def unknown(self, name: str | None = None) -> Refusal:
+        """The refusal of topics that are not there: one of them, or all."""
+        servers, topics = ", ".join(self.servers), self.in_words if name is None else f"`{name}`"
         made = "; with `partitions '1'` among its OPTIONS it is made" if isinstance(self.of, Sink) else ""
         told = {
-            "name": self.of.name, "topics": self.in_words, "servers": servers, "option": self.option, "made": made,
+            "name": self.of.name, "topics": topics, "servers": servers, "option": self.option, "made": made,
         }  # fmt: skip
         return Refusal("UNKNOWN_TOPIC", told)
 

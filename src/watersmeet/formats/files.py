@@ -118,7 +118,7 @@ class FileSink(SinkFormat):
             yield self.wrong_option("retention", reason, hint)
 
     def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
-        """Refuse a folder of another query, format or checkpoint."""
+        """Refuse a folder of another query, format or checkpoint, and one that cannot be written to."""
         from watersmeet.spark.sinks.files import Files
 
         if PATH not in self.sink.said:

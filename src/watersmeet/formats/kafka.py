@@ -49,6 +49,12 @@ class Kafka(SourceFormat):
         if silence is not None:
             yield silence
 
+    def check_there(self, spark: SparkSession) -> Iterator[Refusal]:
+        """Topics that are not there."""
+        from watersmeet.spark.topics import missing_topics
+
+        yield from missing_topics(self.source, spark)
+
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, with the headers of records where they are asked for."""
         asked = {"includeHeaders": "true"} if self.source.field("_headers") is not None else {}
@@ -135,11 +141,11 @@ class KafkaSink(SinkFormat):
         if silence is not None:
             raise WatersmeetError([silence])
         if self.topic is not None and not self._is_made:
-            from watersmeet.spark.sinks.records import missing_topic
+            from watersmeet.spark.topics import missing_topics
 
-            missing = missing_topic(self.sink, spark)
-            if missing is not None:
-                raise WatersmeetError([replace(missing, place=place)])
+            missing = [replace(refusal, place=place) for refusal in missing_topics(self.sink, spark)]
+            if missing:
+                raise WatersmeetError(missing)
 
     def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
         """Refuse rows that have no schema in Avro."""

@@ -11,9 +11,10 @@ from watersmeet.errors import Place, Refusal, refuse
 from watersmeet.formats.sink import Changes, SinkFormat
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.postgres import Postgres
     from watersmeet.spark.sinks.table_sinks import Target
 
 
@@ -54,14 +55,20 @@ class PostgresSink(SinkFormat):
         """Refuse what cannot be reached."""
         if find_spec("psycopg") is None:
             raise refuse("POSTGRES_NOT_INSTALLED", place, package="psycopg")
+        self._table_of(target).check(place)
+
+    def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that the table, where it is there, cannot take."""
+        self._table_of(target).check_rows(rows, place)
+
+    def _table_of(self, target: Target) -> Postgres:
         from watersmeet.spark.sinks.postgres import Postgres
 
-        Postgres(self, target.query).check(place)
+        return Postgres(self, target.query, target.key if target.changes == "upsert" else ())
 
     def writer(self, target: Target) -> Write:
         """What puts batches into the table."""
-        from watersmeet.spark.sinks.postgres import Postgres
         from watersmeet.spark.sinks.table_sinks import run_of
 
-        postgres = Postgres(self, target.query, target.key if target.changes == "upsert" else ())
+        postgres = self._table_of(target)
         return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint))

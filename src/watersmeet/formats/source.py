@@ -76,6 +76,10 @@ class SourceFormat:
         """What is wrong with its options and can be told without Spark."""
         yield from ()
 
+    def check_there(self, spark: SparkSession) -> Iterator[Refusal]:
+        """What it names and is not there, which a query that starts would notice in its first batch."""
+        yield from ()
+
     def check_reached(self) -> Iterator[Refusal]:
         """What is known to fail now, with what it reads from."""
         yield from ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Literal
 
+from watersmeet.counts import counted
 from watersmeet.duration import rough_duration
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.following import Following
@@ -163,8 +164,9 @@ def _held(described: Described, following: Following) -> str:
         return "All sides are equally far." if len(ahead) > 1 else ""
     column, by = slowest
     source = described.columns.get(column, Column(column)).source or column
-    waiting = [f"{kept:,} rows of {name}" for name, kept in _others(described, last, column) if kept]
-    kept = f" {' and '.join(waiting)} wait for it." if waiting else ""
+    waiting = [(name, kept) for name, kept in _others(described, last, column) if kept]
+    rows = " and ".join(f"{counted(kept, 'row')} of {name}" for name, kept in waiting)
+    kept = f" {rows} {'waits' if sum(kept for _, kept in waiting) == 1 else 'wait'} for it." if waiting else ""
     if by is None:
         return f"{source} holds the others back: it has brought no row yet.{kept}"
     length = rough_duration(by) if column in last.temporal else f"{by:,}"

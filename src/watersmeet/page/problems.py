@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from watersmeet.counts import counted
 from watersmeet.duration import MINUTE, SECOND, rough_duration
 from watersmeet.observe.departures import departures_of
 from watersmeet.observe.following import Following
@@ -76,7 +77,7 @@ def silent(described: Described, following: Following, now: float) -> Iterator[P
     quiet = {name: _silence(following, name, now) for name in last.sources}
     if len(quiet) > 1 and min(quiet.values()) > patience:
         since = rough_duration(int(min(quiet.values()) * SECOND))
-        text = f"No source has brought a row for {since}; {last.state_rows:,} rows are kept meanwhile."
+        text = f"No source has brought a row for {since}; {counted(last.state_rows, 'row')} kept meanwhile."
         yield Problem("watch", text, "See whether they are still written to; time does not move without rows.")
         return
     for name, side, other, kept in _waiting(described, last):
@@ -89,7 +90,8 @@ def silent(described: Described, following: Following, now: float) -> Iterator[P
         if idle is None:
             after = "5m" if silence > 300 else "1m"
             advice += f" `IDLE AFTER {after}` behind its WATERMARK would let them out; what comes later is late then."
-        yield Problem("wrong", f"{name} {since}; {kept:,} rows of {other.name} wait for it.", advice)
+        wait = f"{counted(kept, 'row')} of {other.name} {'waits' if kept == 1 else 'wait'} for it."
+        yield Problem("wrong", f"{name} {since}; {wait}", advice)
 
 
 def held_back(described: Described, following: Following, now: float) -> Iterator[Problem]:
@@ -120,7 +122,7 @@ def late(described: Described, following: Following, now: float) -> Iterator[Pro
     if count and rows and count / rows > LATE_SHARE:
         most = max(sides, key=lambda side: sides[side], default="")
         whose = f", most of them of {most}" if len([n for n in sides.values() if n]) > 1 else f" of {most}"
-        text = f"{count:,} rows came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
+        text = f"{counted(count, 'row')} came too late in the last 10 min, {count / rows:.1%}{whose if most else ''}."
         advice = _longer_lag(described, following, most)
         if "late" not in described.own_sinks:
             advice += " `LATE INTO sink` keeps them."
@@ -150,7 +152,7 @@ def malformed(described: Described, following: Following, now: float) -> Iterato
             if "malformed" in described.own_sinks
             else "`MALFORMED INTO sink` behind the query keeps them."
         )
-        yield Problem("wrong", f"{count:,} rows of {source} could not be read in the last 10 min.", kept)
+        yield Problem("wrong", f"{counted(count, 'row')} of {source} could not be read in the last 10 min.", kept)
 
 
 def full(described: Described, following: Following, now: float) -> Iterator[Problem]:
@@ -158,13 +160,14 @@ def full(described: Described, following: Following, now: float) -> Iterator[Pro
     last, limit = following.totals.last, described.max_rows
     dropped = sum(one.dropped for one in _recent(following))
     if dropped:
-        text = f"{dropped:,} rows that might have matched were dropped in the last 10 min to stay below the limit."
+        rows = counted(dropped, "row")
+        text = f"{rows} that might have matched had to be dropped in the last 10 min to stay below the limit."
         yield Problem("wrong", text, "A higher `SET watersmeet.state.max_rows` keeps them.")
     if last is None or limit is None:
         return
     for name, numbers in last.operators.items():
         if numbers.state_rows > FULL_SHARE * limit:
-            text = f"{name} keeps {numbers.state_rows:,} rows; {limit:,} is the limit."
+            text = f"{name} keeps {counted(numbers.state_rows, 'row')}; {limit:,} is the limit."
             yield Problem("watch", text, "A higher `SET watersmeet.state.max_rows`, or tighter bounds, make room.")
 
 

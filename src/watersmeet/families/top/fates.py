@@ -11,11 +11,16 @@ class _TopFates(FamilyFates):
     by_key = False
 
     def shown(self, scene: Scene, sign: int) -> tuple[What, str] | None:
-        first = f"the first {scene.operator.limit} rows"
-        return ("passed", f"It is among {first}.") if sign > 0 else ("taken back", f"It is no longer among {first}.")
+        first = _first(scene)
+        return ("passed", f"It is {first}.") if sign > 0 else ("taken back", f"It is no longer {first}.")
 
     def nothing(self, scene: Scene, port: int, row: Row) -> tuple[What, str]:
-        return "unmatched", f"It is not among the first {scene.operator.limit} rows."
+        return "unmatched", f"It is not {_first(scene)}."
+
+
+def _first(scene: Scene) -> str:
+    limit = scene.operator.limit
+    return "the first row" if limit == 1 else f"among the first {limit} rows"
 
 
 FATES = _TopFates()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Amount, Source
+from watersmeet.counts import counted
 from watersmeet.duration import format_duration
 from watersmeet.explanation.family import Apart, JoinExplainer, Names
 from watersmeet.families.window.relation import LIMITS, AnalyzedWindow, AnalyzedWindowJoin, Pad, Window
@@ -43,7 +44,7 @@ def _stay(name: str, scan: AnalyzedLeaf, window: AnalyzedWindow) -> list[str]:
         case "count" if window.size == 0:
             lines = [f"{name} rows are not kept: each meets what is there when it arrives"]
         case "count":
-            rows = "1 newer row" if window.size == 1 else f"{window.size} newer rows"
+            rows = counted(window.size, "newer row")
             lines = [f"{name} rows stay until {rows}{of_same} arrived on their side"]
         case "time":
             lines = [f"{name} rows stay until they are older than {format_duration(window.size)} by the wall clock"]
@@ -71,9 +72,9 @@ def _limit(name: str, window: AnalyzedWindow) -> list[str]:
         case "age":
             return [f"a partition of {name} to which nothing was added for {format_duration(limit.size)} is discarded"]
         case "partitions":
-            return [f"beyond {limit.size} partitions of {name}, {least}"]
+            return [f"beyond {counted(limit.size, 'partition')} of {name}, {least}"]
         case "rows":
-            return [f"beyond {limit.size} rows in all partitions of {name}, {least}"]
+            return [f"beyond {counted(limit.size, 'row')} in all partitions of {name}, {least}"]
 
 
 def _discarded(join: AnalyzedWindowJoin) -> list[str]:

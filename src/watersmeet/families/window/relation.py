@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeGuard
 
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span
+from watersmeet.counts import counted
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Clausal, Clause, Join, Relation, Scan, Side, Union, Values, leaves
 from watersmeet.plan.relation import BY_TIME, AnalyzedLeaf, Bounded, ConditionalJoin, Padding
@@ -112,11 +113,11 @@ class AnalyzedWindow:
         if self.kind == "time" or (self.limit is not None and self.limit.kind == "age"):
             return BY_TIME
         if self.limit is not None:
-            return Bounded("limit", f"{self.limit.size} {self.limit.kind}")
+            return Bounded("limit", counted(self.limit.size, self.limit.kind.removesuffix("s")))
         if self.kind == "delta":
             column = "" if self.column is None else expression_in_words(self.column)
             return Bounded("keys" if per else "limit", f"the rows within {self.size} of the latest {column}{per}")
-        return Bounded("keys" if per else "limit", f"{self.size} rows{per}") if self.size else None
+        return Bounded("keys" if per else "limit", f"{counted(self.size, 'row')}{per}") if self.size else None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:

@@ -59,14 +59,15 @@ class StateOverflowError(StepError):
     """Raised when a shard would have to keep more rows than it may.
 
     >>> StateOverflowError((1, 20), 5).parameters["rows"]
-    '1 rows of the left and 20 of the right side'
+    '1 row of the left and 20 of the right side'
     """
 
     def __init__(self, kept: tuple[int, ...], limit: int) -> None:
         side, rows = str(kept.index(max(kept)) + 1), f"{sum(kept):,} rows"
         if len(kept) == 2:
             side = "left" if kept[LEFT] >= kept[RIGHT] else "right"
-            rows = f"{kept[LEFT]:,} rows of the left and {kept[RIGHT]:,} of the right side"
+            left = f"{kept[LEFT]:,} {'row' if kept[LEFT] == 1 else 'rows'}"
+            rows = f"{left} of the left and {kept[RIGHT]:,} of the right side"
         super().__init__("STATE_LIMIT", {"side": side, "rows": rows, "limit": f"{limit:,}"})
         self.kept = kept
         self.limit = limit

@@ -117,7 +117,7 @@ def _read_directions(cursor: Cursor, amount: Amount) -> tuple[Amount, ...]:
 
 def _pair_of_amounts(cursor: Cursor) -> WatersmeetError:
     """The refusal of ``WITHIN (before, after)``, ksqlDB's form, with the same in words."""
-    refused = cursor.failure("a duration", TWO_DIRECTIONS)
+    refused, opening = cursor.failure("a duration", TWO_DIRECTIONS), cursor.position
     cursor.skip(1)
     if not starts_amount(cursor):
         return refused
@@ -129,7 +129,8 @@ def _pair_of_amounts(cursor: Cursor) -> WatersmeetError:
     first = cursor.position
     read_amount(cursor)
     hint = f"write `WITHIN {before} BEFORE AND {cursor.text_from(first)} AFTER`."
-    return cursor.unsupported("WITHIN with a pair", hint)
+    words, cursor.position = cursor.position - opening + 1, opening
+    return cursor.unsupported("WITHIN with a pair", hint, words)
 
 
 def _second_within(cursor: Cursor) -> WatersmeetError:

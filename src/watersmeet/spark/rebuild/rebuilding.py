@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from watersmeet.catalog import Source
+from watersmeet.counts import counted
 from watersmeet.errors import refuse, travelled
 from watersmeet.families import keeping_of
 from watersmeet.joins.core.operator import NOW, Marks
@@ -182,7 +183,7 @@ def _replay(
                 done = query.lastProgress
                 if done is not None and done.batchId + 1 > told:
                     told = int(done.batchId) + 1
-                    on_news(f"{asked.name}: {told} of {stretch.steps} batches are read again.")
+                    on_news(f"{asked.name}: {told} of {counted(stretch.steps, 'batch')} read again.")
                 if is_interrupted():
                     query.stop()
                     raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from watersmeet.counts import counted
 from watersmeet.errors import WatersmeetError
 from watersmeet.observe.progress import Progress, progress_of
 from watersmeet.spark.exchange.observed import cores
@@ -119,7 +120,7 @@ class Watched:
             return
         if self.loading.is_done or is_waiting_for_rows(self.query):
             write_loaded(self.prepared)
-            self._tell(f"{self.loading.names} loaded, {self.loading.rows:,} rows.")
+            self._tell(f"{self.loading.names} loaded, {counted(self.loading.rows, 'row')}.")
 
     def _failed(self, error: WatersmeetError, then: OnFailure) -> bool:
         self.failures += 1
@@ -149,7 +150,7 @@ class Watched:
                 )
                 if not self.loading.is_done:
                     self.loading.take(reported)
-                    self._tell(f"loading {self.loading.names}: {self.loading.rows:,} rows so far.")
+                    self._tell(f"loading {self.loading.names}: {counted(self.loading.rows, 'row')} so far.")
         # A batch has ended, with rows or without, or none is under way: it waits for rows.
         if latest != self.latest or not query.status["isTriggerActive"]:
             self.latest = latest

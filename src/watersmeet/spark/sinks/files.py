@@ -12,13 +12,18 @@ readers took files for rows that were none, is put there too, with the files tha
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pyspark.sql import is_remote
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.sink import PATH
+from watersmeet.formats.source import local_path
 from watersmeet.spark.private.files import folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.outputs import BATCH, go_over
@@ -73,9 +78,24 @@ class Files:
 
     def check_start(self, spark: SparkSession, place: Place | None) -> None:
         """Refuse a folder of others before the query starts, as far as it can be seen from here."""
+        if not is_remote():
+            self._check_writable(place)
         if is_reachable(spark, self.path):
             begun = folder_of(spark, str(self.target.checkpoint)).has_files("offsets")
             self._owner(folder_of(spark, self.path), place, is_begun=begun)
+
+    def _check_writable(self, place: Place | None) -> None:
+        """Refuse a folder of this machine that cannot be there, or not be written to."""
+        path = local_path(self.path)
+        if "://" in path:
+            return
+        folder = Path(path).absolute()
+        there = next(one for one in (folder, *folder.parents) if one.exists())
+        if there.is_dir() and os.access(there, os.W_OK):
+            return
+        reason = f"{there} cannot be written to" if there.is_dir() else f"{there} is a file, and no folder"
+        hint = "name a folder that can be made and written to."
+        raise WatersmeetError([replace(self.target.format.wrong_option(f"path '{path}'", reason, hint), place=place)])
 
     def _owner(self, folder: Folder, place: Place | None = None, *, is_begun: bool = True) -> FolderOwner:
         """Whose the folder is from now on, unless it is somebody else's; ``is_begun``: the checkpoint has batches."""

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
 from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.postgres import PostgresSink
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.spark.exchange.consolidate import consolidated
@@ -36,6 +37,13 @@ _NEW = Identifier("watersmeet_new")
 _OWN = frozenset({"url", "dsn", "table", "dbtable", "key", "changes", "create", "path"})
 _JDBC = frozenset({"driver", "batchsize", "isolationlevel", "numpartitions", "truncate"})
 """Options of Spark's own JDBC sink that have no meaning here."""
+_HINTS = {
+    "42703": "add the column to the table, or give it the name that it has there: `expression AS name`.",
+    "42804": "CAST the column in the SELECT to the type that it has there.",
+    "42P10": "let the table know the key: `{unique}`.",
+    "42501": "let the user write there: `GRANT SELECT, INSERT, UPDATE, DELETE ON ... TO ...`.",
+}
+"""What to do about a table that cannot take rows, by what Postgres says."""
 _NULLS_EQUAL = 150000
 """The version from which on Postgres can treat NULLs in a key as equal."""
 
@@ -83,12 +91,28 @@ class Postgres:
         try:
             with self.connect() as connection:
                 is_there = _exists(connection, self._target)
+        except psycopg.OperationalError as error:
+            raise self._refused("DATABASE_UNREACHABLE", place, error) from error
         except psycopg.Error as error:
-            reason = str(error).strip().split("\n", 1)[0]
-            raise self._wrong(place, reason, "correct host, port, dbname, user and password, or the url.") from error
+            raise self._wrong(place, _reason(error), "correct host, port, dbname, user, password or url.") from error
         if not is_there and not self.may_create:
             hint = "create it, or leave `create 'false'` out."
             raise self._wrong(place, f"there is no table {self.table}", hint)
+
+    def check_rows(self, rows: DataFrame, place: Place | None) -> None:
+        """Refuse rows that the table cannot take, if it is there: what writes them is planned, and nothing is done."""
+        rows = rows.drop(CHANGE) if self.key else rows
+        try:
+            with self.connect() as connection:
+                if _exists(connection, self._target):
+                    self._make_new(connection, rows)
+                    names = [field.name for field in _fields(rows)]
+                    connection.execute(SQL("EXPLAIN {}").format(self._insertion(names)))
+                connection.rollback()
+        except psycopg.Error as error:
+            unique = f"ALTER TABLE {self.table} ADD UNIQUE ({', '.join(self.key)})"
+            hint = _HINTS.get(error.sqlstate or "", "correct the table or the query.").format(unique=unique)
+            raise self._refused("SINK_UNFIT", place, error, hint=hint) from error
 
     def write(self, batch: DataFrame, number: int, run: str) -> None:
         """Write a batch, unless it is recorded as written. What has a key comes as changes, other rows are added."""
@@ -128,13 +152,17 @@ class Postgres:
 
     def _copy(self, connection: Connection, rows: DataFrame) -> None:
         """Copy a batch into the temporary table."""
-        weight = [SQL("{} bigint").format(Identifier(WEIGHT))] if self.key else []
-        columns = _listed((*_declared(rows), *weight))
-        connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
+        self._make_new(connection, rows)
         texts = rows.select(*(text_for_postgres(field) for field in rows.schema))
         with connection.cursor() as cursor, cursor.copy(SQL("COPY {} FROM STDIN").format(_NEW)) as copy:
             for row in texts.toLocalIterator():
                 copy.write_row(row)
+
+    def _make_new(self, connection: Connection, rows: DataFrame) -> None:
+        """Make the temporary table for rows like these."""
+        weight = [SQL("{} bigint").format(Identifier(WEIGHT))] if self.key else []
+        columns = _listed((*_declared(rows), *weight))
+        connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
 
     def _create(self, connection: Connection, rows: DataFrame) -> None:
         if not self.may_create or _exists(connection, self._target):
@@ -189,9 +217,16 @@ class Postgres:
     def _target(self) -> Identifier:
         return Identifier(*self.table.split("."))
 
+    def _refused(self, condition: str, place: Place | None, error: psycopg.Error, **more: str) -> WatersmeetError:
+        return refuse(condition, place, sink=self.format.sink.name, table=self.table, reason=_reason(error), **more)
+
     def _wrong(self, place: Place | None, reason: str, hint: str) -> WatersmeetError:
         refusal = self.format.wrong_option(f"USING {self.format.sink.format}", reason, hint)
         return WatersmeetError([replace(refusal, place=place)])
+
+
+def _reason(error: psycopg.Error) -> str:
+    return str(error).strip().split("\n", 1)[0].removesuffix(".")
 
 
 def _exists(connection: Connection, table: Identifier) -> bool:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession, is_remote
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.catalog import Sink
-from watersmeet.errors import Refusal
-from watersmeet.spark.private.told import unlogged
-from watersmeet.spark.refusals import unreached
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.table_sinks import Target, encoded_rows, logged, upserted
 
@@ -40,24 +36,6 @@ def with_headers(records: DataFrame, number: int) -> DataFrame:
     given = [name for name in records.columns if name.lower() == "headers"]
     headers = F.concat(F.coalesce(F.col(given[0]), F.array()), own) if given else own
     return records.drop(*given).withColumn("headers", headers)
-
-
-def missing_topic(sink: Sink, spark: SparkSession) -> Refusal | None:
-    """The refusal of a topic that is not there, for which Spark's writer would wait for minutes.
-
-    It is looked at as if it were to be read, which tells at once; nothing is read.
-    """
-    if is_remote():
-        return None
-    options = {name: value for name, value in sink.options.items() if name.lower().startswith("kafka.")}
-    try:
-        with unlogged():
-            topic = spark.read.format("kafka").options(**options, subscribe=str(sink.said.get("topic"))).load()
-            topic.rdd.getNumPartitions()
-    except Exception as error:  # of Java, in whatever form it comes
-        found = unreached(str(error), [sink])
-        return None if found is None else found.refusals[0]
-    return None
 
 
 def _header(name: str, value: Column) -> Column:
