@@ -127,7 +127,7 @@ def forecast(workload: Workload) -> list[Run]:
     return [
         Run("watersmeet", half, "as in throughput"),
         Run("watersmeet", replace(half, within=2 * workload.within), "a bound twice as long"),
-        Run("watersmeet", replace(half, rows=half.rows // 5, batches=4 * half.batches), "a twentieth of the rows a batch"),
+        Run("watersmeet", replace(half, rows=half.rows // 5, batches=4 * half.batches), "a twentieth of the rows"),
         Run("watersmeet", half, "four times the shards", shards=8),
         Run("watersmeet", replace(half, text=200), "rows with 200 bytes of text"),
         Run("watersmeet", replace(half, keys=workload.keys // 40), "forty times the results"),

@@ -64,7 +64,9 @@ def test_an_archive_that_was_cut_is_not_used(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("missing", [{WANTED: "0"}, {WANTED: "use"}, {"XDG_CACHE_HOME": "", "HOME": ""}])
-def test_none_is_used_where_none_is_there_or_wanted_or_can_be_kept(environ: dict[str, str], missing: dict[str, str]) -> None:
+def test_none_is_used_where_none_is_there_or_wanted_or_can_be_kept(
+    environ: dict[str, str], missing: dict[str, str]
+) -> None:
     assert archive_options(prepare_java(environ), environ | missing) == ""
 
 
