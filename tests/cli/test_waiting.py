@@ -16,7 +16,7 @@ def java(tmp_path: Path) -> Path:
     """A Java that says which one it is, and then does nothing until there is a file ``go`` beside it; then it ends."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
-    waits = f"while [ ! -e {java.parent / 'go'} ]; do sleep 0.1; done; exit 1"
+    waits = f"while [ -d {java.parent} ] && [ ! -e {java.parent / 'go'} ]; do sleep 0.1; done; exit 1"
     java.write_text(f'#!/bin/sh\n[ "$1" = -version ] && echo \'openjdk version "21"\' >&2 && exit 0\n{waits}\n')
     java.chmod(0o755)
     return java
