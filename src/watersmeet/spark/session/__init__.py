@@ -19,6 +19,7 @@ from watersmeet.spark.private import check_version
 from watersmeet.spark.private.jvm import hold_lock, root_cause
 from watersmeet.spark.private.launch import launch, submitted
 from watersmeet.spark.private.local_files import FILES
+from watersmeet.spark.private.names import ask_once
 from watersmeet.spark.private.python import worker_python
 from watersmeet.spark.private.spare import start_spare
 from watersmeet.spark.session.archive import archive_options
@@ -212,7 +213,9 @@ def _started(
         with _told_to(log):
             if master is not None:
                 launch({"spark.master": master, **made})
-            return builder.getOrCreate()
+            spark = builder.getOrCreate()
+        ask_once(spark)
+        return spark
     except Exception as error:  # of Java, of the library that speaks to it, or of Spark Connect
         hint = "set JAVA_HOME to a Java 17 or 21 and try again." if log is None else f"read {log}."
         reason = root_cause(error) or str(error).split("\n", 1)[0]
