@@ -39,7 +39,7 @@ AFTER = {
         f"SELECT STREAM l.id, l.v, r.t, z.t AS zt FROM l LEFT JOIN r ON {WITHIN} "
         "LEFT JOIN z ON l.id = z.id AND z.t BETWEEN l.t - 9 AND l.t + 9"
     ),
-    "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 3) JOIN r WINDOW (COUNT 3) ON l.id = r.id",
+    "windows": "SELECT STREAM l.id, l.v, r.t FROM l WINDOW (COUNT 3) LEFT JOIN r WINDOW (COUNT 3) ON l.id = r.id",
 }
 Rows = list[tuple[int, int, int]]
 ROWS: dict[str, list[Rows]] = {
