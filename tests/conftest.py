@@ -24,9 +24,13 @@ QUICK = {
 }
 
 
+LONG = ("faults", "run", "bench", "cases_on_spark", "types", "file_sinks", "kafka", "malformed", "workers", "rescale")
+"""Files that take a minute or more."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts programs and waits for them comes first, so that no process is left with it at the end."""
-    items.sort(key=lambda item: item.path.parent.name == "spark")
+    """What takes long comes first, so that no process is left alone with it at the end."""
+    items.sort(key=lambda item: item.path.stem.removeprefix("test_") not in LONG)
 
 
 def _with_kafka(conf: dict[str, str]) -> dict[str, str]:

@@ -24,23 +24,15 @@ AT_ONCE = 3
 FOLDER = Path(__file__).parents[1] / "cases"
 ON_SPARK = frozenset(
     """
-    anti-join asof-system-time asof-tolerance bounds-of-two-pairs chain-and-a-lookup
-    chain-of-texts-and-an-as-of composite-keys date-times
-    drop-oldest end ft-v14-chain ft-v5 full-both-sides-expire group-aggregates group-by-window
-    group-case-and-filter group-filter-of-one-row group-hopping-window group-of-a-table-taken-back group-of-all
-    group-of-decimals-and-floats
-    group-over-a-table-join group-session
-    heartbeat hz-v2 hz-v6a
-    ib-v1 ib-v11 idle-side late-rows lateral-before-a-join lateral-of-a-join lateral-of-a-table
-    left-null-keys ln-v12 ln-v21-chain-of-tables ln-v3 ln-v6 lookup-in-a-grouped-table
-    life-computed life-left life-of-timestamps lookup-in-a-view lookup-of-a-join lookup-retention
-    nexmark-q5 residual-unknown
-    restart-keeps-matched rt-v4 rt-v8 self-join semi-join sync-idle-of-three table-block-nested-full
-    table-composite-keys table-filter table-foreign-key table-full-join table-keys-of-all-types table-of-a-stream
-    timestamps-with-lag union-idle-part view-impose-order view-late-rows
-    view-of-a-join view-union window-everything window-punctuation
-    top-of-a-table top-of-each-group window-time window-unmatched-apart windows-cumulate
-    windows-tumble-join
+    anti-join asof-tolerance chain-and-a-lookup chain-of-texts-and-an-as-of date-times drop-oldest end ft-v14-chain
+    ft-v5 full-both-sides-expire group-aggregates group-by-window group-of-a-table-taken-back
+    group-of-decimals-and-floats group-over-a-table-join group-session heartbeat hz-v2 ib-v1 idle-side late-rows
+    lateral-before-a-join lateral-of-a-table left-null-keys life-computed life-left life-of-timestamps ln-v12
+    ln-v21-chain-of-tables lookup-in-a-view lookup-of-a-join lookup-retention nexmark-q5 residual-unknown
+    restart-keeps-matched rt-v8 self-join semi-join sync-idle-of-three table-block-nested-full table-foreign-key
+    table-keys-of-all-types table-of-a-stream timestamps-with-lag top-of-a-table union-idle-part view-impose-order
+    view-of-a-join view-union window-everything window-punctuation window-time window-unmatched-apart
+    windows-cumulate windows-tumble-join
     """.split()  # noqa: SIM905 - a list of words is read as one
 )
 ALL = os.environ.get("WATERSMEET_CASES") == "all"
