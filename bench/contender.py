@@ -80,7 +80,7 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         made = {"spark.driver.memory": "6g"} | _conf(run)
         spark = _plain(made) if run.plain else session("local[2]", conf=made, log=log)
         if not run.plain:
-            _keep_checkpoints_here(spark)
+            keep_checkpoints_as_runs(spark)
     else:
         spark = spark.newSession()
         for name, value in _conf(run).items():
@@ -101,7 +101,7 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
         return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
 
 
-def _keep_checkpoints_here(spark: SparkSession) -> None:
+def keep_checkpoints_as_runs(spark: SparkSession) -> None:
     """Let checkpoints be written as ``watersmeet run`` lets them, for all contenders; an older tree may not have it."""
     with suppress(ImportError):
         from watersmeet.spark.private.local_files import keep_checkpoints_here

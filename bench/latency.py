@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import watersmeet as ws
-from bench.contender import MEMORY, PROVIDER, ROCKSDB
+from bench.contender import MEMORY, PROVIDER, ROCKSDB, keep_checkpoints_as_runs
 from bench.running import TREE
 from watersmeet.demo.broker import broker
 from watersmeet.spark.session import session
@@ -133,6 +133,7 @@ def be(contender: str, address: str) -> None:
     conf = {PROVIDER: CONTENDERS[contender], "spark.sql.shuffle.partitions": "2"}
     log = Path(tempfile.gettempdir()) / "watersmeet-latency.log"
     spark = session("local[2]", conf=conf, formats=["kafka"], log=log)
+    keep_checkpoints_as_runs(spark)
     left, right = (_stream(spark, address, side) for side in SIDES)
     joined = _joined(contender, left, right)
     later = F.greatest(F.unix_millis("left_ts"), F.unix_millis("right_ts"))

@@ -53,15 +53,15 @@ NARROW = 28.0
 """Bytes of the rows whose costs were measured first: a key, a time, two numbers."""
 
 MEASURED = Costs(
-    commit="edfe169",
+    commit="9c30ea6",
     machine="two cores of a small virtual machine, Spark 4.3.0, Python 3.11, Java 17, local[2]",
-    batch=0.35,
+    batch=0.22,
     stage=0.35,
     columns=2.0e-6,
-    scanned=3.6e-6,
-    byte=4.8e-8,
-    result=0.55e-6,
-    shard=0.01,
+    scanned=2.8e-6,
+    byte=5.2e-8,
+    result=0.36e-6,
+    shard=0.008,
     task=0.05,
     probe=7e-8,
     read=1.5e-8,
@@ -75,9 +75,8 @@ MEASURED = Costs(
     mapped=2 * 2**30,
     stored=1.1,
 )
-"""Rough: the machine had other work while most of these were measured, and no run has checked them since.
-
-Seconds per batch, row, byte, result and shard were chosen to lie between the tables of docs/performance.md, of a quiet
-machine and an older commit, and the quickest runs of the section `forecast` of ``make bench`` at this commit on a busy
-one. Memory is from those runs. ``read`` is from one run with and without runs at hand, ``probe`` from a search in a
-sorted million, records and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""
+"""Seconds per batch, row, byte, result and shard are from one run of the sections `forecast` and `shards` of ``make
+bench`` on a quiet machine; a later run of `forecast` checks them (docs/forecast.md). What a further operator and a task
+without rows take is from older runs on a busy one, and so is memory. ``read`` is from one run with and without runs at
+hand, ``probe`` from a search in a sorted million, records and marks from ``watersmeet plan --simulate``, with what a
+shuffle adds as an estimate."""
