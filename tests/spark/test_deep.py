@@ -16,6 +16,7 @@ topics = pytest.importorskip("faults.topics", reason="confluent-kafka is not ins
 pytestmark = pytest.mark.spark
 
 COLUMNS = "(id BIGINT, n STRING, t TIMESTAMP, WATERMARK FOR t AS t - INTERVAL 1 MINUTE)"
+TABLE_COLUMNS = "(id BIGINT, n STRING, PRIMARY KEY (id))"
 TABLES = """
 CREATE TABLE deep_there (id bigint PRIMARY KEY, n text);
 CREATE TABLE deep_typed (id bigint PRIMARY KEY, n integer);
@@ -51,11 +52,13 @@ def test_sources_that_are_not_there(spark: SparkSession, kafka: str, tmp_path: P
         f"CREATE STREAM gone {COLUMNS} USING json OPTIONS (path 'not/there');",
         f"CREATE STREAM nowhere {COLUMNS} {kafka_at('127.0.0.1:1', 'subscribe', 'deep-there')};",
         f"CREATE STREAM unread {COLUMNS} {kafka_at(kafka, 'subscribe', 'deep-never')};",
+        f"CREATE TABLE driverless {TABLE_COLUMNS} USING jdbc OPTIONS (url 'jdbc:none:x', dbtable 't', static 'true');",
         *(f"SELECT STREAM id, array_contains(n, 1) AS c FROM {name};" for name in names),
+        "SELECT STREAM h.id, d.n FROM here h JOIN driverless d ON h.id = d.id;",
     )
-    mismatch = dict.fromkeys((6, 7, 8, 9), "TYPE_MISMATCH")
-    conditions = {line: condition for line, (condition, _) in found.items()}
-    assert conditions == {2: "UNKNOWN_TOPIC", 3: "PATH_NOT_FOUND", 4: "BROKER_UNREACHABLE"} | mismatch
+    mismatch = dict.fromkeys((7, 8, 9, 10), "TYPE_MISMATCH")
+    sources = {2: "UNKNOWN_TOPIC", 3: "PATH_NOT_FOUND", 4: "BROKER_UNREACHABLE", 6: "MISSING_CONNECTOR"}
+    assert {line: condition for line, (condition, _) in found.items()} == sources | mismatch
     assert found[2][1] == f"Kafka has no topic `deep-gone` at {kafka}."
     assert "127.0.0.1:1 (connection refused)" in found[4][1]
 

@@ -72,18 +72,20 @@ def _edits(opened: Opened, spark: SparkSession, storage: Path) -> Edits:
 
 def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: Path) -> list[Refusal]:
     """What speaks against starting these queries now; ``empty`` is a folder without input."""
-    found = _refused(opened.script, spark, storage)
-    found += _absent(opened, spark, {refusal.place for refusal in found})
-    unread = {refusal.place.start for refusal in found if refusal.place is not None}
-    readable = tuple(
-        replace(source, format="json", options={"path": str(empty)}) if source.span.start in unread else source
-        for source in opened.script.sources
-    )
-    if readable == opened.script.sources:
-        return found
-    # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
-    again = _refused(replace(opened.script, sources=readable), spark, storage)
-    return [*found, *(refusal for refusal in again if refusal not in found and not _is_of_checkpoint(refusal))]
+    script = opened.script
+    found = _refused(script, spark, storage)
+    while True:
+        # What reads a source that cannot be read is looked at as well, as if nothing had come from there.
+        unread = {refusal.place.start for refusal in found if refusal.place is not None}
+        readable = tuple(
+            replace(source, format="json", options={"path": str(empty)}) if source.span.start in unread else source
+            for source in script.sources
+        )
+        if readable == script.sources:
+            return [*found, *_absent(opened, spark, {refusal.place for refusal in found})]
+        script = replace(script, sources=readable)
+        again = _refused(script, spark, storage)
+        found += [refusal for refusal in again if refusal not in found and not _is_of_checkpoint(refusal)]
 
 
 def _absent(opened: Opened, spark: SparkSession, known: Container[Place | None]) -> Iterator[Refusal]:

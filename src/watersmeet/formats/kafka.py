@@ -50,10 +50,11 @@ class Kafka(SourceFormat):
             yield silence
 
     def check_there(self, spark: SparkSession) -> Iterator[Refusal]:
-        """Topics that are not there."""
+        """Topics that are not there, as far as a server answers."""
         from watersmeet.spark.topics import missing_topics
 
-        yield from missing_topics(self.source, spark)
+        if Topics(self.source).silence() is None:
+            yield from missing_topics(self.source, spark)
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
         """What Spark reads, with the headers of records where they are asked for."""

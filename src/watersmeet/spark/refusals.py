@@ -45,6 +45,11 @@ def is_unknown_format(error: Exception) -> bool:
     return "DATA_SOURCE_NOT_FOUND" in str(error) or "Failed to find" in str(error)
 
 
+def is_of_database(error: Exception) -> bool:
+    """Whether a database or its driver says so, which Spark hands on as it is, in Java."""
+    return "java.sql." in str(error) or "SQLException" in str(error)
+
+
 @contextmanager
 def dying() -> Generator[None]:
     """Say so if Spark ends meanwhile, instead of what then went wrong."""
@@ -65,6 +70,12 @@ def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetE
     if "PATH_NOT_FOUND" in str(error):
         return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
     hint = "correct the options; they are Spark's own for this format."
+    if is_of_database(error):
+        if "No suitable driver" in str(error):
+            driver = "add the driver of the database: for Postgres, `--packages org.postgresql:postgresql:42.7.4`."
+            return refuse("MISSING_CONNECTOR", place, format=format_, hint=driver)
+        error = RuntimeError(root_cause(error) or first_line(error))
+        hint = "correct `url`, `user`, `password` and `dbtable`, or start the database."
     return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)
 
 

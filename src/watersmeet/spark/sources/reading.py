@@ -18,7 +18,7 @@ from watersmeet.formats.feed import ddl
 from watersmeet.formats.source import local_path
 from watersmeet.plan.nodes import Query, Script, scans
 from watersmeet.spark.private.told import unlogged
-from watersmeet.spark.refusals import is_unknown_format, unread
+from watersmeet.spark.refusals import is_of_database, is_unknown_format, unread
 
 Reads = Literal["declared", "all now"]
 """What is read of a source: what it is declared as, a stream as such; or ``all now``, what is there, as a batch."""
@@ -67,7 +67,7 @@ def read_source(spark: SparkSession, script: Script, source: Source, reads: Read
     except WatersmeetError as error:
         raise WatersmeetError([replace(refusal, place=place) for refusal in error.refusals]) from error
     except Exception as error:
-        if not isinstance(error, PySparkException) and not is_unknown_format(error):
+        if not isinstance(error, PySparkException) and not is_unknown_format(error) and not is_of_database(error):
             raise
         raise unread(source, place, error) from error
 
