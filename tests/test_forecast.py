@@ -229,7 +229,7 @@ def test_a_run_of_the_benchmark_is_held_against_its_forecast() -> None:
     run = forecast_section(Workload(rows=8000))[0]
     measured = {
         "workload": {"rows": 4000, "batches": 8}, "shards": 2, "contender": run.contender, "state_rows": 500 * 70 // 60,
-        "seconds_per_batch": 0.7, "results_per_second": 0, "write_amplification": 1,
+        "seconds_per_batch": 0.35, "results_per_second": 0, "write_amplification": 1,
     }  # fmt: skip
     found = forecast_of(measured)
     assert abs(found["state"].off) < 0.01 and abs(found["seconds"].off) < 0.4
