@@ -85,7 +85,9 @@ def observed(
     kept = reduce(add, (F.get(_told("state"), F.lit(port)) for port in range(len(plan.ports))))
     numbers.append(F.max(kept).alias("fullest"))
     numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
-    numbers += [F.vector_sum(_told(number)).alias(number) for number in SPREADS]
+    # What adds arrays up is not in every Spark; without it these two are not told.
+    if hasattr(F, "vector_sum"):
+        numbers += [F.vector_sum(_told(number)).alias(number) for number in SPREADS]
     if rows == "some":
         numbers += [F.max(F.get_json_object(_told("examples"), f"$.{k}")).alias(f"{EXAMPLES}{k}") for k in KINDS]
     times = dict.fromkeys(time for port in plan.ports for time in port.times)
