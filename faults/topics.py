@@ -59,11 +59,11 @@ def send_rows(address: str, topic: str, rows: Iterable[dict[str, Any]], partitio
     send(address, topic, [Record(None, json.dumps(row).encode(), partition) for row in rows])
 
 
-def read(address: str, topic: str) -> list[Record]:
-    """All records of a topic that are committed, partition by partition."""
+def read(address: str, topic: str, isolation: str = "read_committed") -> list[Record]:
+    """All records of a topic, partition by partition; unless told otherwise those that are committed."""
     settings = {
         "bootstrap.servers": address, "group.id": "reader", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True,
+        "isolation.level": isolation, "enable.partition.eof": True,
     }  # fmt: skip
     consumer = Consumer(settings)
     try:

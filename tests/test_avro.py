@@ -18,7 +18,8 @@ from watersmeet.catalog import Source
 from watersmeet.formats import source_format
 from watersmeet.formats.avro.decoding import Decoding
 from watersmeet.formats.avro.encoding import encoded_rows, schema_of
-from watersmeet.formats.avro.schema import SchemaError, read_schema
+from watersmeet.formats.avro.schema import read_schema
+from watersmeet.formats.binary import SchemaError
 
 # All that a writer may have: also what nobody can ask for, a type within itself and one of several.
 NODE = {"type": "record", "name": "Node", "fields": [

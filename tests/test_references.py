@@ -15,7 +15,10 @@ from watersmeet.queries import read_script
 
 SCRIPT = """
 CREATE STREAM a (id INT, t BIGINT, WATERMARK FOR t AS t) USING kafka
-  OPTIONS (subscribe '${env:TOPIC}', kafka.bootstrap.servers 'b:9092', kafka.sasl.jaas.config '${file:keys/jaas}');
+  OPTIONS (
+    subscribe '${env:TOPIC}', value.format 'json', kafka.bootstrap.servers 'b:9092',
+    kafka.sasl.jaas.config '${file:keys/jaas}'
+  );
 CREATE SINK s USING postgres OPTIONS (table 't', host 'db', password '${env:WM_PASSWORD}');
 INSERT INTO s SELECT STREAM a.id FROM a;
 """

@@ -20,6 +20,7 @@ from watersmeet.catalog import Amount, Source, Watermark
 from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats.columns import Found, NoColumnsError, columns_of
 from watersmeet.formats.kept_columns import kept_columns
+from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.references import missing, resolved, rooted
 from watersmeet.type_names import family_of
 
@@ -151,8 +152,15 @@ def resolve_paths(script: Script, root: Path) -> Script:
 
 
 def root_references(script: Script, root: Path) -> Script:
-    """The script with references to files that start at ``root``."""
-    return _with_options(script, lambda options: {name: rooted(value, root) for name, value in options.items()})
+    """The script with references to files, and with paths of descriptors, that start at ``root``."""
+    return _with_options(script, lambda options: _rooted(options, root))
+
+
+def _rooted(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
+    at_root = {name: rooted(value, root) for name, value in options.items()}
+    # Descriptors are read here, wherever Spark is.
+    here = {name: value for name, value in at_root.items() if name.lower() == DESCRIPTOR}
+    return {**at_root, **_resolved(here, root)}
 
 
 def fill_columns(script: Script, root: Path, storage: Path | None = None) -> tuple[Script, list[Refusal]]:
@@ -213,7 +221,7 @@ def absolute_path(path: str, root: Path) -> str:
 
 def _resolved(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
     def in_project(name: str, value: str) -> str:
-        if name.lower() != "path" or any(missing(value)):
+        if name.lower() not in ("path", DESCRIPTOR) or any(missing(value)):
             return value
         return absolute_path(resolved({name: value})[name], root)
 

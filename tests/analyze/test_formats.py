@@ -17,6 +17,7 @@ ALL = "SELECT TABLE * FROM s;"
 FORGETTING = "CREATE SINK o USING csv OPTIONS (path 'o', retention '7d');"
 REMOTE = "CREATE SINK o USING csv OPTIONS (path 's3://b', changes 'snapshot');"
 RAW = "USING kafka OPTIONS (value.format 'raw')"
+STORE = "kafka.ssl.truststore.location 't.jks', topic"
 TOPIC = "CREATE SINK o USING kafka OPTIONS (topic 't', {} '{}'); INSERT INTO o SELECT STREAM * FROM s;"
 
 
@@ -55,6 +56,10 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         (f"{TABLE} USING postgres OPTIONS (table 's'); {ALL}", "it is written to, and not read from"),
         (f"{TABLE} USING jdbc OPTIONS (dbtable 's'); {ALL}", "Spark reads it once, and not as a stream"),
         (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
+        (
+            f"{STREAM} {TOPIC.format('partitions', '1').replace('topic', STORE, 1)}",
+            "`delivery`, `partitions` and `replication` need a client that reads no JKS",
+        ),
         (f"{STREAM} {TOPIC.format('partitions', '0')}", "partitions is a number from 1 on"),
         (f"{STREAM} {TOPIC.format('replication', 'x')}", "replication is a number from 1 on"),
         (
@@ -62,10 +67,29 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             "it names no topic for all records",
         ),
         (
-            f"{TABLE} USING text OPTIONS (value.format 'protobuf'); {ALL}",
-            "Protobuf needs a descriptor that only its author's program has",
+            f"{TABLE} USING text OPTIONS (value.format 'protobuf', value.message 'shop.Order'); {ALL}",
+            "no file tells its messages",
         ),
-        (f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}", "a value can be read as json, csv, avro or raw"),
+        (
+            f"{TABLE} USING text OPTIONS (value.format 'protobuf', value.descriptor 'shop.pb'); {ALL}",
+            "no message is named",
+        ),
+        (
+            f"{TABLE} USING text OPTIONS (value.format 'protobuf', schema.registry.url 'http://r:8081'); {ALL}",
+            "messages behind the number of a schema in a registry are not read and not written",
+        ),
+        (f"{STREAM} {TOPIC.format('value.format', 'protobuf')}", "no file tells its messages"),
+        (
+            "CREATE STREAM s (n INT, Key BINARY) USING kafka OPTIONS (subscribe 's'); SELECT STREAM n FROM s;",
+            (
+                "a record has the columns key, value, topic, partition, offset, timestamp, timestampType, headers, "
+                "and nothing says how its value holds `n`"
+            ),
+        ),
+        (
+            f"{TABLE} USING text OPTIONS (value.format 'xml'); {ALL}",
+            "a value can be read as json, csv, avro, protobuf or raw",
+        ),
         (
             f"{TABLE} USING text OPTIONS (value.format 'json', key.format 'avro'); {ALL}",
             "nobody tells the schema of its keys",

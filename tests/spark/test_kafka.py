@@ -137,7 +137,7 @@ def test_topics_and_servers_that_are_not_there(spark: SparkSession, kafka: str, 
     topics.send_rows(kafka, topic, [{"id": 1, "n": 1}])
     found = refused(spark, f"{declared}{sink(kafka, f'{topic}-none')}{query}", tmp_path / "second")
     assert (found.condition, found.message) == ("UNKNOWN_TOPIC", f"Kafka has no topic `{topic}-none` at {kafka}.")
-    found = refused(spark, f"{source('127.0.0.1:1', topic)}{shown}{query}", tmp_path / "third")
+    found = refused(spark, f"{declared.replace(kafka, '127.0.0.1:1')}{shown}{query}", tmp_path / "third")
     assert found.condition == "BROKER_UNREACHABLE"
     assert time.monotonic() - begun < 40
 

@@ -10,6 +10,7 @@ from typing import Literal
 from watersmeet.analyze import in_order
 from watersmeet.analyze.check_declarations import check_references
 from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.source import local_path
 from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
@@ -72,7 +73,10 @@ def check_outside(opened: Opened) -> None:
 
 
 def check_declared(opened: Opened) -> None:
-    """Refuse columns that were read from files of this machine, where Spark reads those of another."""
+    """Refuse columns that were read from files of this machine, where Spark reads those of another.
+
+    Descriptors of messages are always files of this one.
+    """
     reason = "Spark has files of its own"
     found = [
         Refusal(
@@ -81,7 +85,7 @@ def check_declared(opened: Opened) -> None:
             opened.script.place(source.span),
         )
         for source in opened.script.sources
-        if source.read_from
+        if source.read_from and DESCRIPTOR not in source.said
     ]
     if found:
         raise opened.project.relocate(WatersmeetError(found))

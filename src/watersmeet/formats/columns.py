@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from watersmeet.catalog import Field, Source
+from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, OPTIONS, PROTOBUF, DescriptorError, columns_in
 from watersmeet.formats.source import local_path
 from watersmeet.plan.words import word
 
@@ -50,7 +51,7 @@ def columns_of(source: Source) -> Found:
     """The columns of the files that a source reads; `NoColumnsError` if they cannot be known."""
     format_ = (source.format or "").lower()
     if source.changes is not None or "value.format" in source.said:
-        raise NoColumnsError("records do not tell the columns of their values")
+        return _of_records(source)
     if format_ in FIXED and "includeheaders" not in source.said:
         return Found(tuple(Field(name, type_) for name, type_ in FIXED[format_]), "")
     if format_ not in ("parquet", "json", "csv"):
@@ -71,6 +72,18 @@ def columns_of(source: Source) -> Found:
     if not kinds:
         raise NoColumnsError(f"{files[0]} has no row")
     return Found(tuple(Field(name, _type(kind)) for name, kind in kinds.items()), str(files[0]))
+
+
+def _of_records(source: Source) -> Found:
+    """The columns of values, where a file says what they are."""
+    said = source.said
+    is_told = said.get("value.format", "").lower() == PROTOBUF and said.keys() >= OPTIONS
+    if source.changes is not None or not is_told:
+        raise NoColumnsError("records do not tell the columns of their values")
+    try:
+        return Found(columns_in(local_path(said[DESCRIPTOR]), said[MESSAGE]), said[DESCRIPTOR])
+    except DescriptorError as error:
+        raise NoColumnsError(str(error)) from error
 
 
 def _files(path: Path, said: Mapping[str, str]) -> Iterator[Path]:

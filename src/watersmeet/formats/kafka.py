@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.broker import Topics
-from watersmeet.formats.records import JSON, KEYS
+from watersmeet.formats.columns import FIXED
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
+from watersmeet.formats.records import JSON, KEYS, VALUE_FORMAT, wrong_descriptor
 from watersmeet.formats.registry import URL
 from watersmeet.formats.sink import Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
@@ -28,7 +30,7 @@ Delivery = Literal["at_least_once", "exactly_once"]
 
 _NEW_TOPIC = ("partitions", "replication")
 """Our own options: how many a topic gets that is not there yet."""
-_VALUES = (JSON, AVRO)
+_VALUES = (JSON, AVRO, PROTOBUF)
 """The formats that a value can be written in."""
 _CLIENT = frozenset({
     "failondataloss", "groupidprefix", "fetchoffset.numretries", "fetchoffset.retryintervalms",
@@ -42,6 +44,21 @@ class Kafka(SourceFormat):
 
     names: ClassVar = ("kafka",)
     has_partitions: ClassVar = True
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse columns that no record has, where nothing says how to find them in its value."""
+        source = self.source
+        if VALUE_FORMAT in source.said or source.changes is not None:
+            return
+        known = [name for name, _ in FIXED["kafka"]] + ["headers"]
+        others = [f.name for f in source.fields if not f.hidden and f.name.lower() not in map(str.lower, known)]
+        if others:
+            *most, last = (f"`{name}`" for name in others)
+            named = f"{', '.join(most)} and {last}" if most else last
+            reason = f"a record has the columns {', '.join(known)}, and nothing says how its value holds {named}"
+            hint = f"add `{VALUE_FORMAT} '{JSON}'` to its OPTIONS, or whatever its values are."
+            told = {"format": "kafka", "option": "USING kafka", "reason": reason, "hint": hint}
+            yield Refusal("WRONG_OPTION", told)
 
     def check_reached(self) -> Iterator[Refusal]:
         """Whether no server answers."""
@@ -118,21 +135,35 @@ class KafkaSink(SinkFormat):
             )
         if self.value_format not in _VALUES:
             hint = f"write `value.format '{_VALUES[0]}'`."
-            reason = f"a value can be written as {' or '.join(_VALUES)}"
+            reason = f"a value can be written as {', '.join(_VALUES[:-1])} or {_VALUES[-1]}"
             yield self.wrong_option(f"value.format '{self.value_format}'", reason, hint)
         for part, format_ in (("value", self.value_format), ("key", self.key_format)):
             if format_ == AVRO and URL not in self.sink.said:
                 hint = f"add `{URL} 'http://host:8081'` to its OPTIONS."
                 reason = f"no registry would know the schema of its {part}s"
                 yield self.wrong_option(f"{part}.format '{AVRO}'", reason, hint)
+        wrong = wrong_descriptor(self.sink.said)
+        if wrong is not None:
+            yield self.wrong_option(f"{VALUE_FORMAT} '{PROTOBUF}'", *wrong)
         for name in _NEW_TOPIC:
             said = self.sink.said.get(name, "1")
             if not said.isdecimal() or int(said) < 1:
                 hint = f"write `{name} '1'`, for example."
                 yield self.wrong_option(f"{name} '{said}'", f"{name} is a number from 1 on", hint)
+        yield from self._wrong_stores()
         if self._needs_client and self.topic is None:
             hint = f"add `topic 'name'` to the OPTIONS of {self.sink.name}."
             yield self.wrong_option("topic", "it names no topic for all records", hint)
+
+    def _wrong_stores(self) -> Iterator[Refusal]:
+        """Refuse certificates in a form that only Java reads, where librdkafka is to write."""
+        said = self.sink.said
+        for store in ("truststore", "keystore"):
+            type_ = said.get(f"kafka.ssl.{store}.type", "JKS").upper()
+            if self._needs_client and f"kafka.ssl.{store}.location" in said and type_ != "PEM":
+                hint = f"name a PEM file, and add `kafka.ssl.{store}.type 'PEM'`."
+                reason = f"`delivery`, `partitions` and `replication` need a client that reads no {type_}"
+                yield self.wrong_option(f"kafka.ssl.{store}.location", reason, hint)
 
     def check_target(self, target: Target, place: Place | None, spark: SparkSession) -> None:
         """Refuse if no server answers, or the topic is not there and is not to be made."""
@@ -149,12 +180,16 @@ class KafkaSink(SinkFormat):
                 raise WatersmeetError(missing)
 
     def check_rows(self, target: Target, rows: DataFrame, place: Place | None) -> None:
-        """Refuse rows that have no schema in Avro."""
-        if self._has_schemas(target):
-            from watersmeet.spark.sinks.avro import check_schemas
+        """Refuse rows that have no schema in Avro, or that are not the message of Protobuf."""
+        with _placed(place):
+            if self._has_schemas(target):
+                from watersmeet.spark.sinks.avro import check_schemas
 
-            with _placed(place):
                 check_schemas(self, target.key, rows)
+            if self.value_format == PROTOBUF:
+                from watersmeet.spark.sinks.protobuf import check_message
+
+                check_message(self.sink, target.changes, rows)
 
     def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
         """Make the topic, if it is to be made, and register schemas; refused if the registry does not take them."""

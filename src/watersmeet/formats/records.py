@@ -1,8 +1,8 @@
 """Records with a key and a value, as Kafka delivers and takes them, and the formats of both.
 
-A value is JSON or CSV text, Avro, or taken as it is. A key is text, a number or bytes as Kafka's own serializers write
-them. In a table a record without a value deletes the row of its key. Declared columns with the names of `TOLD` are what
-Kafka tells of each record besides.
+A value is JSON or CSV text, Avro, Protobuf, or taken as it is. A key is text, a number or bytes as Kafka's own
+serializers write them. In a table a record without a value deletes the row of its key. Declared columns with the names
+of `TOLD` are what Kafka tells of each record besides.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.avro.schema import AVRO, KEY_SCHEMA, SCHEMA
 from watersmeet.formats.feed import KEY_FORMAT, Feed
+from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, PROTOBUF
+from watersmeet.formats.protobuf.descriptor import OPTIONS as OF_PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.formats.registry import URL
 from watersmeet.formats.source import SourceFormat
@@ -33,8 +35,8 @@ KEY_TYPES: Mapping[str, str] = {
 KEYS = (*KEY_TYPES, AVRO)
 """All formats of a key. In Avro it has the type that ``_key`` is declared with, or it holds the primary key of a table;
 else it is bytes."""
-RAW, PROTOBUF = "raw", "protobuf"
-VALUES = (JSON, "csv", AVRO, RAW)
+RAW = "raw"
+VALUES = (JSON, "csv", AVRO, PROTOBUF, RAW)
 """The formats of a value. ``raw``: the one declared column is the value as it is."""
 TOLD: Mapping[str, str] = {
     "_topic": "topic", "_partition": "partition", "_offset": "offset", "_timestamp": "timestamp", "_headers": "headers",
@@ -54,7 +56,7 @@ def format_of_key(source: Source) -> str | None:
 class Records(Feed):
     """Rows that are the values of records."""
 
-    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT, SCHEMA, KEY_SCHEMA}) | REGISTRY
+    own: ClassVar = frozenset({VALUE_FORMAT, KEY_FORMAT, SCHEMA, KEY_SCHEMA}) | REGISTRY | OF_PROTOBUF
     may_be_malformed: ClassVar = True
 
     def check(self) -> Iterator[Refusal]:
@@ -67,6 +69,9 @@ class Records(Feed):
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)
         yield from wrong_schema(self, VALUE_FORMAT, SCHEMA)
         yield from wrong_schema(self, KEY_FORMAT, KEY_SCHEMA)
+        wrong = wrong_descriptor(self.source.said)
+        if wrong is not None:
+            yield self.wrong_option(VALUE_FORMAT, PROTOBUF, *wrong)
 
     def schema(self, format_: SourceFormat) -> None:
         """Records have a form of their own."""
@@ -92,13 +97,21 @@ def wrong_schema(feed: Feed, option: str, schema: str) -> Iterator[Refusal]:
     yield feed.wrong_option(option, AVRO, reason, hint)
 
 
+def wrong_descriptor(said: Mapping[str, str]) -> tuple[str, str] | None:
+    """Why values that are Protobuf cannot be read or written with these options, and what to write; None: they can."""
+    if said.get(VALUE_FORMAT, "").lower() != PROTOBUF:
+        return None
+    if URL in said:
+        reason = "messages behind the number of a schema in a registry are not read and not written"
+        return reason, f"leave `{URL}` out, if values are the messages alone; `value.format 'avro'` knows registries."
+    if DESCRIPTOR not in said:
+        return "no file tells its messages", f"add `{DESCRIPTOR} 'shop.pb'` to its OPTIONS, as `protoc` makes it."
+    return None if MESSAGE in said else ("no message is named", f"add `{MESSAGE} 'shop.Order'` to its OPTIONS.")
+
+
 def wrong_format(feed: Feed, option: str, known: tuple[str, ...]) -> Iterator[Refusal]:
     """The refusal of a format of values or keys that is not known; of keys only what reads them knows."""
     said = feed.source.said.get(option, known[0]).lower()
-    if said == PROTOBUF:
-        reason = "Protobuf needs a descriptor that only its author's program has"
-        hint = "decode it in Python first, by `from_protobuf`, and give `ws.sql` the DataFrame; or read it 'raw'."
-        yield feed.wrong_option(option, said, reason, hint)
-    elif said not in known:
+    if said not in known:
         reason = f"a {option.removesuffix('.format')} can be read as {', '.join(known[:-1])} or {known[-1]}"
         yield feed.wrong_option(option, said, reason, f"write `{option} '{known[0]}'`.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from watersmeet.catalog import Sink
 from watersmeet.errors import Place, Refusal
+from watersmeet.formats.protobuf.descriptor import OPTIONS as PROTOBUF
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ the table as it is after each batch. ``upsert``: rows are put in, replaced and d
 CHANGES, PATH = "changes", "path"
 """The option of CREATE SINK that says so; and the one that says in which folder."""
 
-OWN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"}) | REGISTRY
+_PLAIN = frozenset({CHANGES, "key", "value.format", "key.format", "delivery", "partitions", "replication"})
+OWN = _PLAIN | REGISTRY | PROTOBUF
 """The options of a sink that are our own, in small letters. All others are Spark's."""
 
 _DATABASE = ("url", "dsn", "host", "port", "dbname")

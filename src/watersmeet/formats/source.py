@@ -10,6 +10,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import Refusal
 from watersmeet.formats.avro.schema import SCHEMA
 from watersmeet.formats.malformed import MALFORMED
+from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
 from watersmeet.references import is_secret, masked
 
@@ -25,7 +26,7 @@ _RATES = frozenset({
 """Options that say how fast rows are read, what becomes of what was read, and of what is gone."""
 _BEGINNING = frozenset({
     "startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp", "startingoffsetsbytimestampstrategy",
-    "startingversion", "user", "driver", MALFORMED, SCHEMA, *REGISTRY,
+    "startingversion", "user", "driver", MALFORMED, SCHEMA, DESCRIPTOR, *REGISTRY,
 })  # fmt: skip
 """Options of who reads, of where a query begins that has no checkpoint yet, of where schemas are, which change as their
 writers do, and of what is none of its rows."""

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.reader import Reader, Rows
-from watersmeet.formats.avro.schema import AvroSchema, AvroType, SchemaError, field_of, nullable
-from watersmeet.formats.avro.values import default_of, meaning_of, spelled, stored
+from watersmeet.formats.avro.schema import AvroSchema, AvroType, field_of, nullable
+from watersmeet.formats.avro.values import default_of, meaning_of, stored
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.binary.reader import Reader, Rows, reader_of
+from watersmeet.formats.binary.types import spelled
 
 Plan = Callable[[Reader, Rows], Any]
 """What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""
@@ -48,12 +50,8 @@ class Decoding:
 
     def rows(self, values: Any, skip: int = 0) -> Decoded:
         """Rows out of their bytes, behind the first ``skip`` of each."""
-        flat = values.cast(pa.large_binary())
-        _, offsets, data = flat.buffers()
-        places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
-        ends = places[1:].copy()
-        reader = Reader(np.frombuffer(data or b"", np.uint8), np.minimum(places[:-1] + skip, ends), ends)
-        rows = np.arange(len(flat))
+        reader = reader_of(values, skip)
+        rows = np.arange(len(values))
         found = self.plan()(reader, rows)
         reader.fail(rows[reader.at != reader.ends])
         return Decoded(found, reader.bad)

@@ -7,14 +7,15 @@ columns row by row; a list is its elements, which lie beside one another already
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.schema import SchemaError, is_name
-from watersmeet.formats.avro.values import spelled
+from watersmeet.formats.avro.schema import is_name
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.binary.ragged import Ragged, beside, bytes_of, constant, ends_of, floats, folded, varints
+from watersmeet.formats.binary.types import spelled
 
 _PLAIN = {
     pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "long",
@@ -22,19 +23,6 @@ _PLAIN = {
     pa.date32(): {"type": "int", "logicalType": "date"},
     pa.time64("ns"): {"type": "long", "logicalType": "time-micros"},
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """The bytes of rows. ``ends`` begins with 0 and has the end of each row."""
-
-    data: Any
-    ends: Any
-
-    @property
-    def lengths(self) -> Any:
-        """How many bytes each row has."""
-        return np.diff(self.ends)
 
 
 def schema_of(fields: Sequence[Any], name: str) -> dict[str, Any]:
@@ -77,18 +65,12 @@ def encoded_rows(values: Any, header: bytes = b"") -> Any:
     """Structs as an array of their bytes, each behind the same first ones; NULL stays NULL."""
     has = values.is_valid()
     rows = values.filter(has)
-    found = _beside([_constant(header, len(rows)), _record(rows)])
-    ends = found.ends.astype(np.int32) if found.ends[-1] < 2**31 else None
-    if ends is None:
-        raise SchemaError("the values of a batch have more than 2 GiB")
-    made = pa.BinaryArray.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(found.data)])
-    index = np.cumsum(np.asarray(has)) - 1
-    return made.take(pa.array(index, mask=~np.asarray(has)))
+    return beside([constant(header, len(rows)), _record(rows)]).array(np.asarray(has))
 
 
 def _record(rows: Any) -> Ragged:
     columns = [_nullable(column, field) for column, field in zip(rows.flatten(), rows.type, strict=True)]
-    return _beside([_constant(b"", len(rows)), *columns])
+    return beside([constant(b"", len(rows)), *columns])
 
 
 def _nullable(column: Any, field: Any) -> Ragged:
@@ -96,10 +78,7 @@ def _nullable(column: Any, field: Any) -> Ragged:
     if not field.nullable:
         return _values(column)
     has = np.asarray(column.is_valid())
-    found = _values(column.drop_null())
-    lengths = np.zeros(len(column), np.int64)
-    lengths[has] = found.lengths
-    return _beside([_longs(has.astype(np.int64)), Ragged(found.data, _ends(lengths))])
+    return beside([_longs(has.astype(np.int64)), _values(column.drop_null()).spread(has)])
 
 
 def _values(column: Any) -> Ragged:
@@ -112,15 +91,12 @@ def _values(column: Any) -> Ragged:
     if pa.types.is_decimal(type_):
         return _decimals(column)
     if type_ in (pa.string(), pa.binary()):
-        _, offsets, data = column.cast(pa.large_binary()).buffers()
-        places = np.frombuffer(offsets, np.int64)[column.offset : column.offset + len(column) + 1]
-        inside = np.frombuffer(data or b"", np.uint8)[places[0] : places[-1]]
-        return _beside([_longs(np.diff(places)), Ragged(inside, places - places[0])])
+        inside = bytes_of(column)
+        return beside([_longs(inside.lengths), inside])
     if pa.types.is_boolean(type_):
         return Ragged(np.asarray(column.cast(pa.uint8())), np.arange(len(column) + 1))
     if pa.types.is_floating(type_):
-        data = np.ascontiguousarray(np.asarray(column))
-        return Ragged(data.view(np.uint8), np.arange(len(column) + 1) * data.itemsize)
+        return floats(column)
     if pa.types.is_time64(type_):
         # Spark's times have nanoseconds; the rest of a microsecond is cut off.
         return _longs(np.asarray(column.cast(pa.int64())) // 1000)
@@ -135,32 +111,21 @@ def _many(column: Any) -> Ragged:
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     if is_map:
         keys, items = (part.slice(first, last - first) for part in (column.keys, column.items))
-        elements = _beside([_values(keys), _nullable(items, column.type.item_field)])
+        elements = beside([_values(keys), _nullable(items, column.type.item_field)])
     else:
         elements = _nullable(column.values.slice(first, last - first), column.type.value_field)
-    inside = Ragged(elements.data, elements.ends[_ends(counts)])
-    return _beside([_some(counts), inside, _constant(b"\0", len(column))])
+    inside = Ragged(elements.data, elements.ends[ends_of(counts)])
+    return beside([_some(counts), inside, constant(b"\0", len(column))])
 
 
 def _some(counts: Any) -> Ragged:
     """Numbers that are not 0; nothing in the place of one that is."""
-    found = _longs(counts[counts > 0])
-    lengths = np.zeros(len(counts), np.int64)
-    lengths[counts > 0] = found.lengths
-    return Ragged(found.data, _ends(lengths))
+    return _longs(counts[counts > 0]).spread(counts > 0)
 
 
 def _longs(values: Any) -> Ragged:
     """Numbers in as many bytes as they need."""
-    values = values.astype(np.int64)
-    folded = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    place = np.arange(10, dtype=np.uint64)
-    parts: Any = np.bitwise_and(folded[:, None] >> (np.uint64(7) * place), np.uint64(0x7F))
-    # The last byte is the highest that is not 0, or the first.
-    lengths = np.where(parts > 0, place + np.uint64(1), np.uint64(1)).max(axis=1, initial=1).astype(np.int64)
-    goes_on = place.astype(np.int64) < (lengths - 1)[:, None]
-    parts[goes_on] |= np.uint64(0x80)
-    return Ragged(parts[place.astype(np.int64) < lengths[:, None]].astype(np.uint8), _ends(lengths))
+    return varints(folded(values))
 
 
 def _decimals(column: Any) -> Ragged:
@@ -175,24 +140,4 @@ def _decimals(column: Any) -> Ragged:
     needless = np.logical_and.accumulate((digits[:, :-1] == sign) & shows, axis=1).sum(axis=1)
     kept = np.arange(int(size)) >= needless[:, None]
     lengths = size - needless
-    return _beside([_longs(lengths), Ragged(digits[kept], _ends(lengths))])
-
-
-def _constant(value: bytes, rows: int) -> Ragged:
-    return Ragged(np.tile(np.frombuffer(value, np.uint8), rows), np.arange(rows + 1) * len(value))
-
-
-def _ends(lengths: Any) -> Any:
-    return np.concatenate([[0], np.cumsum(lengths)])
-
-
-def _beside(parts: list[Ragged]) -> Ragged:
-    """The parts of each row one after the other."""
-    lengths = np.stack([part.lengths for part in parts])
-    ends = _ends(lengths.sum(axis=0))
-    data = np.empty(ends[-1], np.uint8)
-    starts = ends[:-1].copy()
-    for part, length in zip(parts, lengths, strict=True):
-        data[np.repeat(starts - part.ends[:-1], length) + np.arange(part.ends[-1])] = part.data[: part.ends[-1]]
-        starts += length
-    return Ragged(data, ends)
+    return beside([_longs(lengths), Ragged(digits[kept], ends_of(lengths))])

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, cast
 
+from watersmeet.formats.binary import SchemaError
+
 AVRO = "avro"
 """The format of values and keys, as ``value.format`` and ``key.format`` call it."""
 SCHEMA = "avro.schema"
@@ -31,10 +33,6 @@ _LOGICAL: Mapping[str, frozenset[str]] = {
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WIDEST = 38
 """The most digits that a decimal of Spark's has."""
-
-
-class SchemaError(Exception):
-    """A schema that is none, or that nothing here can read, and why."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.avro.reader import Reader, Rows
-from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, SchemaError, nullable
+from watersmeet.formats.avro.schema import AvroField, AvroSchema, AvroType, nullable
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.binary.reader import Reader, Rows, reader_of
+from watersmeet.formats.binary.types import spelled
 
 Stored = Callable[[Reader, Rows, bool], Any]
 """What reads a value of each of some rows as it is stored, or goes over them if they are not wanted."""
@@ -28,11 +30,6 @@ _PROMOTED = {
     "fixed": (pa.binary(),),
 }
 """What a type may be read as, besides what its logical type means."""
-_SPELLED = {
-    pa.bool_(): "BOOLEAN", pa.int8(): "TINYINT", pa.int16(): "SMALLINT", pa.int32(): "INT", pa.int64(): "BIGINT",
-    pa.float32(): "FLOAT", pa.float64(): "DOUBLE", pa.string(): "STRING", pa.binary(): "BINARY", pa.date32(): "DATE",
-    pa.time64("ns"): "TIME",
-}  # fmt: skip
 
 
 def stored(type_: AvroType) -> Stored:
@@ -124,20 +121,6 @@ def _narrowed(reader: Reader, rows: Rows, found: Any, wanted: Any) -> Any:
     return pa.array(kept)
 
 
-def spelled(type_: Any) -> str:
-    """An Arrow type as Spark writes it, as far as it has a short name.
-
-    >>> spelled(pa.int64()), spelled(pa.decimal128(9, 2))
-    ('BIGINT', 'DECIMAL(9,2)')
-    """
-    if pa.types.is_decimal(type_):
-        return f"DECIMAL({type_.precision},{type_.scale})"
-    if pa.types.is_timestamp(type_):
-        return "TIMESTAMP_NTZ" if type_.tz is None else "TIMESTAMP"
-    nested = {pa.types.is_struct: "STRUCT", pa.types.is_list: "ARRAY", pa.types.is_map: "MAP"}
-    return next((name for is_, name in nested.items() if is_(type_)), _SPELLED.get(type_, str(type_)))
-
-
 def _holds(wanted: Any, type_: AvroType) -> bool:
     """Whether a decimal type has room for the digits of another one, before and behind the point."""
     before = wanted.precision - wanted.scale
@@ -168,7 +151,7 @@ def default_of(schema: AvroSchema, field: AvroField, wanted: Any) -> Any:
             # Bytes are written as the characters of these numbers.
             told = str(field.default).encode("latin-1")
             lengths, rows = np.array([len(told)]), np.arange(1)
-            reader = Reader(np.frombuffer(told, np.uint8), np.zeros(1, np.int64), lengths)
+            reader = reader_of(pa.array([told]))
             starts, lengths = reader.spans(rows, lengths)
             if type_.logical != "decimal":
                 return pa.scalar(told, wanted)

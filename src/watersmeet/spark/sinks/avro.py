@@ -20,11 +20,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats.avro.encoding import encoded_rows, schema_of
-from watersmeet.formats.avro.schema import SchemaError
+from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.registry import HEADER, MAGIC, Registry, RegistryError
 from watersmeet.formats.sink import SinkFormat
 from watersmeet.spark.private.told import arrow_schema
-from watersmeet.spark.sources.avro import OF_KEY, OF_VALUE, Part
+from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, Part
 from watersmeet.spark.sources.records import encoded
 
 

@@ -33,17 +33,33 @@ _MARKED = 0
 """The partition for which the number of the batch is committed: every topic has it."""
 _NOT_YET = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 """What Kafka answers who asks for a group before it knows where its offsets are."""
+_CERTIFICATES = {
+    "ssl.truststore.location": ("ssl.ca.location",), "ssl.truststore.certificates": ("ssl.ca.pem",),
+    "ssl.keystore.location": ("ssl.certificate.location", "ssl.key.location"),
+    "ssl.keystore.certificate.chain": ("ssl.certificate.pem",), "ssl.keystore.key": ("ssl.key.pem",),
+}  # fmt: skip
+"""What Java's client calls certificates and keys in PEM, and librdkafka does."""
 _LOGIN = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, Any]:
-    r"""The options ``kafka.*`` as librdkafka takes them, which names a user and a password apart.
+    r"""The options ``kafka.*`` as librdkafka takes them, which has other names for users, certificates and keys.
 
     >>> jaas = 'org.example.Module required username="me" password="a\\"b";'
     >>> client_settings({"topic": "t", "kafka.bootstrap.servers": "h:1", "kafka.sasl.jaas.config": jaas})
     {'bootstrap.servers': 'h:1', 'log_level': '0', 'sasl.username': 'me', 'sasl.password': 'a"b'}
+    >>> client_settings({"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": "ca.pem"})
+    {'ssl.ca.location': 'ca.pem', 'log_level': '0'}
     """
     told: dict[str, Any] = {name[6:]: value for name, value in options.items() if name.startswith("kafka.")}
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        told.pop(name, None)
+    for name, others in _CERTIFICATES.items():
+        found = told.pop(name, None)
+        for other in others if found is not None else ():
+            told.setdefault(other, found)
+    if told.get("ssl.endpoint.identification.algorithm") == "":
+        told["ssl.endpoint.identification.algorithm"] = "none"
     # What goes wrong for good is raised, and the rest is tried again.
     told.setdefault("log_level", "0")
     login = told.pop("sasl.jaas.config", "")

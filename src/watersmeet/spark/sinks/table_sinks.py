@@ -20,6 +20,7 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.formats import sink_format
 from watersmeet.formats.avro.schema import AVRO
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import local_path
 from watersmeet.joins.core.changes import WEIGHT
@@ -32,8 +33,9 @@ from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.avro import in_avro
 from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
+from watersmeet.spark.sinks.protobuf import in_protobuf
 from watersmeet.spark.sinks.snapshots import Snapshot
-from watersmeet.spark.sources.avro import OF_KEY
+from watersmeet.spark.sources.opening import OF_KEY
 from watersmeet.spark.sources.records import encoded, key_of, value_of
 
 
@@ -120,6 +122,7 @@ def encoded_rows(target: Target, rows: DataFrame) -> DataFrame:
 def as_values(target: Target, records: DataFrame) -> DataFrame:
     """Records whose values and keys are as the sink takes them."""
     records = in_avro(target.sink, records) if target.format.value_format == AVRO else records
+    records = in_protobuf(target.sink, records) if target.format.value_format == PROTOBUF else records
     is_struct = isinstance(records.schema["key"].dataType, StructType)
     return in_avro(target.sink, records, OF_KEY) if target.format.key_format == AVRO and is_struct else records
 

@@ -7,64 +7,29 @@ gives. Numbers that are new while the query runs are asked for where they are me
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StringType, StructField, StructType
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import TravellingError, WatersmeetError, refuse
 from watersmeet.formats.avro.decoding import Decoding
-from watersmeet.formats.avro.schema import KEY_SCHEMA, SCHEMA, AvroSchema, SchemaError, field_of, read_schema
+from watersmeet.formats.avro.schema import AvroSchema, field_of, read_schema
+from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.registry import (
     HEADER,
-    KEY_SUBJECT,
     MAGIC,
-    SUBJECT,
     NotRegisteredError,
     Registry,
     RegistryError,
     Texts,
 )
-from watersmeet.plan.expressions import quote
-from watersmeet.spark.private.told import arrow_schema
-
-
-@dataclass(frozen=True)
-class Part:
-    """The value or the key of a record: its column, the options about its schema, and what it is called.
-
-    ``opened`` and ``wrong`` are the columns that it is opened into: what is declared of it, and why it could not be
-    read.
-    """
-
-    column: str
-    schema: str
-    subject: str
-    called: tuple[str, str]
-
-    @property
-    def opened(self) -> str:
-        """The column of what is declared."""
-        return f"#opened {self.column}"
-
-    @property
-    def wrong(self) -> str:
-        """The column that says why it could not be read."""
-        return f"#wrong {self.column}"
-
-    def subject_in(self, said: Mapping[str, str], topic: str) -> str:
-        """The subject of its schemas: as options say, else as is usual for a topic."""
-        return said.get(self.subject, f"{topic}-{self.column}")
-
-
-OF_VALUE = Part("value", SCHEMA, SUBJECT, ("it", "its bytes"))
-OF_KEY = Part("key", KEY_SCHEMA, KEY_SUBJECT, ("its key", "the bytes of its key"))
+from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE, Part, opened_by, wanted_of
 
 
 def with_opened_key(source: Source, frame: DataFrame, declared: Field | None, inside: Sequence[Field]) -> DataFrame:
@@ -88,18 +53,13 @@ def with_opened(
 
     ``whole``: the one column that all of it is, and no field of it.
     """
-    columns = cast("StructType", StructType.fromDDL(", ".join(f"{quote(f.name)} {f.type}" for f in inside)))
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    wanted = pa.struct([field.with_nullable(True) for field in arrow_schema(columns, zone)])
+    wanted = wanted_of(frame, inside)
     reader = _as_field(reader_of(source, part), whole)
     made = OpenAvro(source.name, wanted, reader, Registry.of(source.said), part, whole)
     # What a value does not have of the primary key comes from the key of its record.
     elsewhere = {name.lower() for name in source.primary_key} if part == OF_VALUE else set[str]()
     made.check([field for field in inside if field.name.lower() not in elsewhere])
-    plain = StructType([StructField(f.name, f.dataType) for f in columns])
-    return frame.mapInArrow(
-        made, StructType([*frame.schema, StructField(part.opened, plain), StructField(part.wrong, StringType())])
-    )
+    return opened_by(made, frame, inside, part)
 
 
 def reader_of(source: Source, part: Part = OF_VALUE) -> Texts:

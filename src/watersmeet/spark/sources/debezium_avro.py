@@ -12,11 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import refuse
-from watersmeet.formats.avro.schema import AvroType, SchemaError, field_of, nullable, read_schema
+from watersmeet.formats.avro.schema import AvroType, field_of, nullable, read_schema
+from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.debezium import TIME_UNIT, Unit, is_decimal
 from watersmeet.plan.expressions import quote
-from watersmeet.spark.sources.avro import OF_VALUE, reader_of, with_opened
+from watersmeet.spark.sources.avro import reader_of, with_opened
 from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE
+from watersmeet.spark.sources.opening import OF_VALUE
 from watersmeet.spark.sources.records import place_of_record
 from watersmeet.type_names import is_moment
 

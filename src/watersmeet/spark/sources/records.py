@@ -11,10 +11,11 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.avro.schema import AVRO
 from watersmeet.formats.feed import CHANGE, Feed
+from watersmeet.formats.protobuf.descriptor import PROTOBUF
 from watersmeet.formats.records import JSON, KEY_FORMAT, KEY_TYPES, KEYS, RAW, TOLD, VALUE_FORMAT, wrong_format
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.packing import PARTITION
-from watersmeet.spark.sources.avro import OF_KEY, OF_VALUE, with_opened, with_opened_key
+from watersmeet.spark.sources.avro import with_opened, with_opened_key
 from watersmeet.spark.sources.malformed import (
     PLACE,
     REASON,
@@ -26,9 +27,13 @@ from watersmeet.spark.sources.malformed import (
     unread_as,
     with_unread,
 )
+from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE
+from watersmeet.spark.sources.protobuf import with_opened_messages
 
 KEY = "_key"
 """The column that stands for the key of a record."""
+_OPENED = {AVRO: with_opened, PROTOBUF: with_opened_messages}
+"""The formats of values that workers open, and by what."""
 COMES, GOES = "+", "-"
 """What ``_change`` says of a row of a table."""
 
@@ -47,7 +52,7 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     inside = [f for f in source.fields if f.name.lower() not in (KEY, *beside)]
     format_ = source.said[VALUE_FORMAT].lower()
     # Nothing of a value is asked for where only what is told of a record is.
-    frame = with_opened(source, frame, inside) if format_ == AVRO and inside else frame
+    frame = _OPENED[format_](source, frame, inside) if format_ in _OPENED and inside else frame
     value = _opened(format_, inside)
     has_key = any(name.lower() == "key" for name in frame.columns)
     in_key = _inside_key(source) if key_format == AVRO and has_key else ()
@@ -98,9 +103,9 @@ def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
 def _opened(format_: str, inside: Sequence[Field]) -> Column:
     """The declared columns out of the value, and its text, or the reason, if it could not be read."""
     value = F.col("value")
-    if format_ == AVRO and not inside:
+    if format_ in _OPENED and not inside:
         return F.struct(F.lit(None).cast("string").alias(UNREAD))
-    if format_ == AVRO:
+    if format_ in _OPENED:
         columns = (F.col(quote(OF_VALUE.opened)).getField(f.name).alias(f.name) for f in inside)
         return F.struct(*columns, F.col(quote(OF_VALUE.wrong)).alias(UNREAD))
     if format_ == RAW:
@@ -141,7 +146,7 @@ def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, form
     unread = F.col("value").getField(UNREAD)
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
     empty = source.kind == "stream" and bool(inside)
-    misread = unread if format_ == AVRO else misread_text(unread, read, types, {}, is_json=format_ == JSON)
+    misread = unread if format_ in _OPENED else misread_text(unread, read, types, {}, is_json=format_ == JSON)
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
         F.when(unread.isNotNull(), misread),
@@ -267,9 +272,9 @@ def encoded_key(value: Column, format_: str) -> Column:
 
 
 def value_of(names: Sequence[str], format_: str = JSON) -> Column:
-    """Columns as the value of a record, all but ``_key``: a JSON object, NULLs among them; for Avro a struct."""
+    """Columns as the value of a record, all but ``_key``: a JSON object, NULLs among them; a struct for workers."""
     inside = [name for name in names if name.lower() != KEY]
-    return F.struct(*(F.col(quote(name)) for name in inside)) if format_ == AVRO else _object(inside)
+    return F.struct(*(F.col(quote(name)) for name in inside)) if format_ in _OPENED else _object(inside)
 
 
 def _object(names: Sequence[str]) -> Column:

@@ -19,11 +19,13 @@ BYTES_OF_A_DECIMAL = 16
 
 
 class Reader:
-    """The bytes of rows, where each of them is read next, where it ends, and which rows are bad."""
+    """The bytes of rows, where each of them is read next, where it ends, and which rows are bad.
+
+    Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one (`padded`).
+    """
 
     def __init__(self, data: Any, starts: Any, ends: Any) -> None:
-        # Whatever is read past the end of a row is read from the next one, and past the last one from here.
-        self.data = np.concatenate([data, np.zeros(BYTES_OF_A_DECIMAL, np.uint8)])
+        self.data = data
         self.at, self.ends = starts.copy(), ends
         self.bad = np.zeros(len(starts), bool)
 
@@ -32,8 +34,12 @@ class Reader:
         self.bad[rows] = True
         self.at[rows] = self.ends[rows]
 
-    def longs(self, rows: Rows) -> Any:
-        """A number of variable length of each row."""
+    def within(self, starts: Any, ends: Any) -> Reader:
+        """A reader of other rows, which lie in the same bytes."""
+        return Reader(self.data, starts, ends)
+
+    def varints(self, rows: Rows) -> Any:
+        """A number without a sign and of variable length of each row."""
         at, value = self.at[rows], np.zeros(len(rows), np.uint64)
         goes_on = np.ones(len(rows), bool)
         for place in range(_BYTES_OF_A_LONG):
@@ -49,7 +55,11 @@ class Reader:
         self.at[rows] = at
         self.fail(rows[broken])
         value[broken] = 0
-        return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
+        return value
+
+    def longs(self, rows: Rows) -> Any:
+        """A number of variable length of each row, its sign in the lowest place."""
+        return unfolded(self.varints(rows))
 
     def spans(self, rows: Rows, lengths: Any) -> tuple[Any, Any]:
         """Where the next bytes of each row begin, so many, and how many there are: none in a row that has too few."""
@@ -99,6 +109,29 @@ class Reader:
             self.fail(rows[broken])
             return pc.if_else(pa.array(broken), pa.scalar(None, found.type), found)
         return found
+
+
+def reader_of(values: Any, skip: int = 0) -> Reader:
+    """A reader of an array of bytes, behind the first ``skip`` of each."""
+    flat = values.cast(pa.large_binary())
+    _, offsets, data = flat.buffers()
+    places = np.frombuffer(offsets, np.int64)[flat.offset : flat.offset + len(flat) + 1]
+    ends = places[1:].copy()
+    return Reader(padded(np.frombuffer(data or b"", np.uint8)), np.minimum(places[:-1] + skip, ends), ends)
+
+
+def padded(data: Any) -> Any:
+    """Bytes as a reader takes them: what is read past the end of the last row is read from what is added here."""
+    return np.concatenate([data, np.zeros(BYTES_OF_A_DECIMAL, np.uint8)])
+
+
+def unfolded(values: Any) -> Any:
+    """Numbers whose sign is in the lowest place.
+
+    >>> unfolded(np.array([0, 1, 2, 3], np.uint64)).tolist()
+    [0, -1, 1, -2]
+    """
+    return (values >> np.uint64(1)).view(np.int64) ^ -(values & np.uint64(1)).view(np.int64)
 
 
 def _is_text(value: bytes) -> bool:

@@ -1,0 +1,198 @@
+"""Rows out of messages of Protobuf, a field of all rows at a time.
+
+A field may come anywhere, several times, or not at all. Of one that can be there once the last counts, and messages
+that come several times are one, as Protobuf says. A field without presence that is left out has its default: its writer
+may have left out a 0. Any other that is left out is NULL, unless its message gives it a default.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.binary.reader import Reader, padded, reader_of
+from watersmeet.formats.binary.types import spelled
+from watersmeet.formats.protobuf.descriptor import DURATION, TIMESTAMP, WRAPPERS, Messages, ProtoField, ProtoMessage
+from watersmeet.formats.protobuf.moments import MOMENT, durations, timestamps
+from watersmeet.formats.protobuf.values import Scalars, check_type, default_of, elements_of, wire_of
+from watersmeet.formats.protobuf.wire import BYTES, Fields, fields_of
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Values of rows as a struct of columns, and which of the rows have bytes that are no such message."""
+
+    values: Any
+    bad: Any
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How rows are read: the message that they are, and the Arrow type that is asked for.
+
+    Making one refuses what cannot be read so, with a `SchemaError`. Columns that the message does not have are NULL,
+    which is for those to judge who know where else they may come from; within columns there are none.
+    """
+
+    messages: Messages
+    wanted: Any
+
+    def __post_init__(self) -> None:
+        self.rows(pa.array([b""]))
+
+    def rows(self, values: Any) -> Decoded:
+        """Rows out of their bytes."""
+        reader = reader_of(values)
+        return Decoded(self._message(self.messages.whole, self.wanted, reader), reader.bad)
+
+    def _message(self, message: ProtoMessage, wanted: Any, reader: Reader) -> Any:
+        """Messages as structs."""
+        found = fields_of(reader)
+        for one in message.fields:
+            if one.is_required:
+                told = np.bincount(found.messages[found.numbers == one.number], minlength=len(reader.ends))
+                reader.fail(np.flatnonzero(told == 0))
+        columns: list[Any] = []
+        for column in wanted:
+            one = message.field(column.name)
+            if one is None and wanted is not self.wanted:
+                raise SchemaError(f"{message.name} has no `{column.name}`")
+            if one is None:
+                columns.append(pa.nulls(len(reader.ends), column.type))
+                continue
+            try:
+                columns.append(self._column(one, column.type, reader, found.where(found.numbers == one.number)))
+            except SchemaError as error:
+                raise SchemaError(f"`{one.name}`: {error}") from error
+        fields = [one.with_nullable(True) for one in wanted]
+        return pa.StructArray.from_arrays(columns, fields=fields)
+
+    def _column(self, field: ProtoField, wanted: Any, reader: Reader, found: Fields) -> Any:
+        """A field of messages as a column."""
+        inner = self.messages.known.get(field.message)
+        if inner is None:
+            return self._scalars(field, wanted, reader, found)
+        if field.kind == "group":
+            raise SchemaError("it is a group, which no column can be")
+        found = found.where(found.wires == BYTES)
+        if inner.is_entry:
+            return self._map(inner, wanted, reader, found)
+        if not field.is_repeated:
+            return self._single(inner, wanted, reader, found)
+        _check_kind(wanted, "is_list", "repeated")
+        found = found.where(np.argsort(found.messages, kind="stable"))
+        values = self._within(inner, wanted.value_type, reader, found.messages, found.starts, found.ends)
+        return _lists(wanted, found.messages, len(reader.ends), values)
+
+    def _scalars(self, field: ProtoField, wanted: Any, reader: Reader, found: Fields) -> Any:
+        count = len(reader.ends)
+        if field.is_repeated:
+            _check_kind(wanted, "is_list", "repeated")
+            check_type(field, wanted.value_type)
+            elements = elements_of(field, reader, found)
+            values = Scalars(field, wanted.value_type).array(reader, elements)
+            return _lists(wanted, elements.messages, count, values)
+        check_type(field, wanted)
+        places = np.flatnonzero(found.wires == wire_of(field.kind))
+        last = np.full(count, -1)
+        last[found.messages[places]] = places
+        has = last >= 0
+        values = Scalars(field, wanted).array(reader, found.where(last[has]))
+        default = default_of(field, wanted)
+        return _spread(values, has).fill_null(default) if default.is_valid else _spread(values, has)
+
+    def _single(
+        self, inner: ProtoMessage, wanted: Any, reader: Reader, found: Fields, *, is_always: bool = False
+    ) -> Any:
+        """A message within each message; ``is_always``: an empty one stands for one that is left out."""
+        count = len(reader.ends)
+        times = np.bincount(found.messages, minlength=count)
+        has = times > 0
+        if times.max(initial=0) > 1:
+            reader_in, starts, ends = _joined(reader, found, times)
+        else:
+            reader_in, starts, ends = reader, np.zeros(count, np.int64), np.zeros(count, np.int64)
+            starts[found.messages], ends[found.messages] = found.starts, found.ends
+        if is_always:
+            has = np.ones(count, bool)
+        owners = np.flatnonzero(has)
+        values = self._within(inner, wanted, reader_in, owners, starts[has], ends[has])
+        if reader_in is not reader:
+            reader.fail(np.flatnonzero(reader_in.bad))
+        return _spread(values, has)
+
+    def _within(self, inner: ProtoMessage, wanted: Any, reader: Reader, owners: Any, starts: Any, ends: Any) -> Any:
+        """Messages that lie in others; one that is bad makes the other bad."""
+        inside = reader.within(starts, ends)
+        values = self._meant(inner, wanted, inside)
+        reader.fail(owners[inside.bad])
+        return values
+
+    def _meant(self, inner: ProtoMessage, wanted: Any, inside: Reader) -> Any:
+        """Messages as what they mean: some are a moment, or the one field that they have."""
+        if pa.types.is_struct(wanted):
+            return self._message(inner, wanted, inside)
+        if inner.name in WRAPPERS:
+            return self._message(inner, pa.struct([("value", wanted)]), inside).field(0)
+        if inner.name == TIMESTAMP and pa.types.is_timestamp(wanted) and wanted.tz is not None:
+            return timestamps(inside, self._message(inner, MOMENT, inside)).cast(wanted)
+        if inner.name == DURATION and pa.types.is_duration(wanted):
+            return durations(inside, self._message(inner, MOMENT, inside)).cast(wanted)
+        raise SchemaError(f"it is the message {inner.name}, which is no {spelled(wanted)}")
+
+    def _map(self, entry: ProtoMessage, wanted: Any, reader: Reader, found: Fields) -> Any:
+        """Maps. Of several entries with the same key the last counts."""
+        _check_kind(wanted, "is_map", "a map")
+        found = found.where(np.argsort(found.messages, kind="stable"))
+        inside = reader.within(found.starts, found.ends)
+        parts = fields_of(inside)
+        key, value = entry.fields
+        keys = self._scalars(key, wanted.key_type, inside, parts.where(parts.numbers == key.number))
+        of_value = parts.where(parts.numbers == value.number)
+        inner = self.messages.known.get(value.message)
+        if inner is None:
+            values = self._scalars(value, wanted.item_type, inside, of_value)
+        else:
+            of_value = of_value.where(of_value.wires == BYTES)
+            values = self._single(inner, wanted.item_type, inside, of_value, is_always=True)
+        reader.fail(found.messages[inside.bad])
+        codes = np.asarray(keys.dictionary_encode().indices).astype(np.int64)
+        both = found.messages * (codes.max(initial=0) + 1) + codes
+        kept = np.sort(len(both) - 1 - np.unique(both[::-1], return_index=True)[1])
+        offsets = _offsets(found.messages[kept], len(reader.ends))
+        chosen = pa.array(kept)
+        return pa.MapArray.from_arrays(offsets, keys.take(chosen), values.take(chosen)).cast(wanted)
+
+
+def _joined(reader: Reader, found: Fields, times: Any) -> tuple[Reader, Any, Any]:
+    """Messages whose bytes are those of several one after the other, which is how Protobuf puts messages together."""
+    found = found.where(np.argsort(found.messages, kind="stable"))
+    lengths = found.ends - found.starts
+    before = np.cumsum(lengths) - lengths
+    data = reader.data[np.repeat(found.starts - before, lengths) + np.arange(lengths.sum())]
+    ends = np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(times)].astype(np.int64)
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64)
+    return Reader(padded(data), starts, ends), starts, ends
+
+
+def _check_kind(wanted: Any, is_: str, told: str) -> None:
+    if not getattr(pa.types, is_)(wanted):
+        raise SchemaError(f"it is {told}, which is no {spelled(wanted)}")
+
+
+def _spread(values: Any, has: Any) -> Any:
+    """Values of the rows that have one, and NULL in the others."""
+    return values.take(pa.array(np.cumsum(has) - 1, mask=~has))
+
+
+def _offsets(messages: Any, count: int) -> Any:
+    return pa.array(np.concatenate([[0], np.cumsum(np.bincount(messages, minlength=count))]).astype(np.int32))
+
+
+def _lists(wanted: Any, messages: Any, count: int, values: Any) -> Any:
+    """Lists of elements, which lie in the order of their messages."""
+    return pa.ListArray.from_arrays(_offsets(messages, count), values).cast(wanted)

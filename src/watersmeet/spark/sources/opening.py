@@ -1,0 +1,69 @@
+"""Values and keys of records that workers open: which columns they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from watersmeet.catalog import Field
+from watersmeet.formats.avro.schema import KEY_SCHEMA, SCHEMA
+from watersmeet.formats.registry import KEY_SUBJECT, SUBJECT
+from watersmeet.plan.expressions import quote
+from watersmeet.spark.private.told import arrow_schema
+
+Opens = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What adds the two columns of a `Part` to batches of records."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The value or the key of a record: its column, the options about its schema, and what it is called.
+
+    ``opened`` and ``wrong`` are the columns that it is opened into: what is declared of it, and why it could not be
+    read.
+    """
+
+    column: str
+    schema: str
+    subject: str
+    called: tuple[str, str]
+
+    @property
+    def opened(self) -> str:
+        """The column of what is declared."""
+        return f"#opened {self.column}"
+
+    @property
+    def wrong(self) -> str:
+        """The column that says why it could not be read."""
+        return f"#wrong {self.column}"
+
+    def subject_in(self, said: Mapping[str, str], topic: str) -> str:
+        """The subject of its schemas: as options say, else as is usual for a topic."""
+        return said.get(self.subject, f"{topic}-{self.column}")
+
+
+OF_VALUE = Part("value", SCHEMA, SUBJECT, ("it", "its bytes"))
+OF_KEY = Part("key", KEY_SCHEMA, KEY_SUBJECT, ("its key", "the bytes of its key"))
+
+
+def wanted_of(frame: DataFrame, inside: Sequence[Field]) -> Any:
+    """The Arrow type of declared columns, as workers must give them."""
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    return pa.struct([field.with_nullable(True) for field in arrow_schema(_columns(inside), zone)])
+
+
+def opened_by(opens: Opens, frame: DataFrame, inside: Sequence[Field], part: Part) -> DataFrame:
+    """The frame of records with a part of them opened into the declared columns."""
+    plain = StructType([StructField(f.name, f.dataType) for f in _columns(inside)])
+    more = (StructField(part.opened, plain), StructField(part.wrong, StringType()))
+    return frame.mapInArrow(opens, StructType([*frame.schema, *more]))
+
+
+def _columns(inside: Sequence[Field]) -> StructType:
+    return cast("StructType", StructType.fromDDL(", ".join(f"{quote(f.name)} {f.type}" for f in inside)))
