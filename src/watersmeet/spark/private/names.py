@@ -10,7 +10,7 @@ attributes of the bridge's view of the JVM. Seen in: 4.2 and 4.3. Missing: names
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +46,15 @@ def ask_once(spark: SparkSession) -> None:
         for name in (*_SHORT, *_WHOLE):
             # What is no class yet may become one: PySpark tells the view of further packages when it needs them.
             if isinstance(found := getattr(jvm, name), JavaClass):
-                vars(jvm).setdefault(name, found)
+                _kept(jvm)[name] = found
         for name in _PARTS:
             holder = jvm
             for part in name.split("."):
-                holder = vars(holder).setdefault(part, getattr(holder, part))
+                found: Any = getattr(holder, part)
+                _kept(holder)[part] = found
+                holder = found
+
+
+def _kept(holder: Any) -> dict[str, Any]:
+    """Where the bridge looks before it asks."""
+    return cast("dict[str, Any]", vars(holder))
