@@ -53,6 +53,10 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
             f"CREATE STREAM s (n INT, v INT, _offset INT) {RAW}; SELECT STREAM n FROM s;",
             "the value as it is goes into one column, and 2 are declared",
         ),
+        (
+            f"{TABLE}; CREATE SINK o USING iceberg OPTIONS (path '/o', changes 'upsert'); INSERT INTO o {ALL}",
+            "rows are merged into a table that a catalog knows",
+        ),
         (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
         (
             f"{STREAM} {TOPIC.format('partitions', '1').replace('topic', STORE, 1)}",
