@@ -55,6 +55,10 @@ def test_what_decides_about_rows_is_not_how_fast_they_come_or_who_reads_them() -
         ),
         (f"{TABLE} USING postgres OPTIONS (table 's'); {ALL}", "it is written to, and not read from"),
         (f"{TABLE} USING jdbc OPTIONS (dbtable 's'); {ALL}", "Spark reads it once, and not as a stream"),
+        (
+            f"{TABLE}; CREATE SINK o USING iceberg OPTIONS (path '/o', changes 'upsert'); INSERT INTO o {ALL}",
+            "rows are merged into a table that a catalog knows",
+        ),
         (f"{STREAM} {TOPIC.format('delivery', 'once')}", "records go at_least_once or exactly_once"),
         (
             f"{STREAM} {TOPIC.format('partitions', '1').replace('topic', STORE, 1)}",

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.catalog import Sink
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import connector_of
+from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.run.running import Trigger, run_script
+from watersmeet.spark.sinks.table_sinks import Target
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -110,10 +113,6 @@ def test_the_change_feed_of_delta_is_the_table_and_goes_to_another_by_merges(
 
 
 def test_a_batch_that_is_repeated_is_in_delta_once(lakes: SparkSession, tmp_path: Path) -> None:
-    from watersmeet.catalog import Sink
-    from watersmeet.joins.core.changes import WEIGHT
-    from watersmeet.spark.sinks.table_sinks import Target
-
     checkpoint = tmp_path / "checkpoint"
     added = Target(Sink("out", "delta", {"path": f"{tmp_path}/added"}), "query", checkpoint)
     merged = Target(Sink("out", "delta", {"path": f"{tmp_path}/merged"}), "query", checkpoint, "upsert", ("id",))
@@ -148,3 +147,35 @@ def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) 
         )
         run(lakes, text, tmp_path)
         assert [row[0] for row in rows(lakes.table("lake.shop.paid"))] == [*range(first + 5)]
+
+
+def test_a_table_is_merged_into_iceberg(lakes: SparkSession, tmp_path: Path) -> None:
+    if "iceberg" not in FORMATS:
+        pytest.skip(f"there is no library of Iceberg for Spark {spark_version()}")
+    lakes.conf.set("spark.sql.catalog.pond", "org.apache.iceberg.spark.SparkCatalog")
+    lakes.conf.set("spark.sql.catalog.pond.type", "hadoop")
+    lakes.conf.set("spark.sql.catalog.pond.warehouse", str(tmp_path / "pond"))
+    text = f"""
+        CREATE TABLE stock (id INT, place STRING, n INT, PRIMARY KEY (id))
+        USING json OPTIONS (path '{tmp_path}/stock');
+        CREATE SINK sums USING iceberg OPTIONS (table 'pond.shop.sums', changes 'upsert');
+        INSERT INTO sums SELECT TABLE place, sum(n) AS total FROM stock GROUP BY place;
+    """
+    steps = [
+        ([(1, "a", 1), (2, "a", 2), (3, "b", 3)], [("a", 3), ("b", 3)]),
+        ([(1, "c", 5), (3, "a", 3)], [("a", 5), ("c", 5)]),
+    ]
+    for step, want in steps:
+        lakes.createDataFrame(step, "id INT, place STRING, n INT").coalesce(1).write.mode("append").json(
+            str(tmp_path / "stock")
+        )
+        run(lakes, text, tmp_path)
+        # A session keeps what it knows of a table for a while, and a query has a session of its own.
+        lakes.sql("REFRESH TABLE pond.shop.sums")
+        assert rows(lakes.table("pond.shop.sums").select("place", "total")) == want
+    # A batch that comes again says the same again.
+    target = Target(Sink("out", "iceberg", {"table": "pond.shop.other"}), "query", tmp_path, "upsert", ("id",))
+    batch = lakes.sql(f"SELECT * FROM VALUES (1, 'x', 1L), (2, 'y', -1L), (3, 'z', 1L) AS t (id, name, `{WEIGHT}`)")
+    for number in (0, 0):
+        target.format.writer(target)(batch, number)
+        assert rows(lakes.table("pond.shop.other")) == [(1, "x"), (3, "z")]

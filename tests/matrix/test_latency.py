@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.demo.broker import broker
+
 latency = pytest.importorskip("bench.latency", reason="confluent-kafka is not installed", exc_type=ImportError)
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
-@pytest.mark.parametrize("contender", ["watersmeet", "spark-memory"])
+@pytest.mark.parametrize("contender", ["watersmeet", "spark-memory", "flink"])
 def test_every_pair_is_measured_once(contender: str) -> None:
-    found = latency.measured(contender, rate=100, seconds=3)
+    if contender == latency.FLINK and not latency.FLINK_PYTHON.exists():
+        pytest.skip("Flink is not installed: `make bench-peers` does that")
+    with broker() as kafka:
+        found = latency.measured(kafka.address, contender, rate=100, seconds=3)
     # A third of 150 pairs is warm-up.
     assert found["pairs"] == 100 and 0 < found["median"] <= found["p99"] <= found["longest"] < 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from py4j import java_gateway
@@ -20,7 +20,8 @@ def test_names_mean_what_they_meant_and_are_not_asked_for_again(
 ) -> None:
     jvm: Any = spark._jvm
     bridge: Any = java_gateway
-    kept: dict[str, Any] = {name: found for name, found in vars(jvm).items() if not name.startswith("_")}
+    known = cast("dict[str, Any]", vars(jvm))
+    kept = {name: found for name, found in known.items() if not name.startswith("_")}
     assert {"PythonUtils", "org.apache.spark.sql.functions", "py4j"} <= kept.keys()
     for name, found in kept.items():
         asked: Any = bridge.JVMView.__getattr__(jvm, name)

@@ -1,18 +1,22 @@
-"""Iceberg: tables as streams of what is added to them, and tables that rows are added to.
+"""Iceberg: tables as streams of what is added to them, and tables that rows are added to or merged into by key.
 
 ``path`` names the folder of a table, ``table`` its name in a catalog. To Spark both are the path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from watersmeet.formats.sink import PATH, SinkFormat
+from watersmeet.errors import Refusal
+from watersmeet.formats.sink import PATH, Changes, SinkFormat
 from watersmeet.formats.source import SourceFormat
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.table_sinks import Target
 
 _TABLE = "table"
 
@@ -29,10 +33,30 @@ class IcebergSource(SourceFormat):
 
 
 class IcebergSink(SinkFormat):
-    """A table of Iceberg, which knows the batches that it has."""
+    """A table of Iceberg. Of rows it knows the batches that it has; a batch that is merged again changes nothing."""
 
     names: ClassVar = ("iceberg",)
     title: ClassVar = "Iceberg"
+    takes: ClassVar[frozenset[Changes]] = frozenset({"log", "upsert"})
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse to merge into a folder: only a catalog knows tables that can be."""
+        if self.changes == "upsert" and _TABLE not in self.sink.said:
+            hint = "name it as its catalog does, for example `table 'lake.shop.totals'`."
+            yield self.wrong_option("changes 'upsert'", "rows are merged into a table that a catalog knows", hint)
+
+    @property
+    def way_out(self) -> str:
+        """What to write where a table goes to it."""
+        return "add `changes 'upsert'` to its OPTIONS, and rows are merged by key, or `changes 'log'`."
+
+    def writer(self, target: Target) -> Write:
+        """What writes batches."""
+        if target.changes != "upsert":
+            return super().writer(target)
+        from watersmeet.spark.sinks.iceberg import iceberg_merger
+
+        return iceberg_merger(target, self.sink.said[_TABLE])
 
     @property
     def options(self) -> dict[str, str]:
