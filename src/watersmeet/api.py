@@ -18,6 +18,7 @@ from watersmeet.arguments import (
     check_plan,
     check_session,
     check_text,
+    hints_in_python,
     positive,
     wrong,
 )
@@ -98,7 +99,8 @@ def join(
     """
     times = (EventTime(left_time, left_lag, left_idle), EventTime(right_time, right_lag, right_idle))
     call = interval_call(left, right, on, within, how, times)
-    return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
+    with hints_in_python():
+        return _called(call, {LEFT: left, RIGHT: right}, late, limits(max_rows, overflow), shards, marks)
 
 
 def window_join(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, cast
 
 from watersmeet.catalog import Amount
 from watersmeet.duration import DAY, SECOND, parse_duration
-from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.errors import Refusal, WatersmeetError, refuse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +28,32 @@ def wrong(argument: str, value: Any, reason: str, hint: str) -> WatersmeetError:
     shown = repr(value)
     shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     return refuse("WRONG_ARGUMENT", argument=argument, value=shown, reason=reason, hint=hint)
+
+
+@contextmanager
+def hints_in_python() -> Generator[None]:
+    """Let what is refused meanwhile of a join tell which argument to give, where it tells what to write in SQL."""
+    try:
+        yield
+    except WatersmeetError as error:
+        raise WatersmeetError([_in_python(refusal) for refusal in error.refusals]) from error
+
+
+def _in_python(refusal: Refusal) -> Refusal:
+    hint = refusal.parameters.get("hint", "")
+    if refusal.condition == "WITHIN_NEEDS_ONE_TIME":
+        told = refusal.parameters
+        reason = f"its side has the watermarked columns {told['columns']}, and `within` compares one"
+        return wrong(f"{told['side']}_time", None, reason, f'write {told["side"]}_time="name".').refusals[0]
+    # What stands in the text of a condition is SQL, but for the bound that is no part of it.
+    if hint and (refusal.condition == "UNBOUNDED_STATE" or refusal.place is None):
+        told = _LENGTH.sub(lambda found: f'within="{found[1]} {found[2].lower()}"', hint)
+        return replace(refusal, parameters={**refusal.parameters, "hint": told})
+    return refusal
+
+
+_LENGTH = re.compile(r"`(?:WITHIN|INTERVAL) (\d+) (\w+)`")
+"""A length of time in SQL."""
 
 
 def check_frame(argument: str, value: Any) -> None:

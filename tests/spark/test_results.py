@@ -122,8 +122,15 @@ def test_what_belongs_to_a_whole_query_must_be_the_same_in_all_of_it(
     assert ws.join(limited, c, "id", within="1 hour", left_time="a_time", max_rows=10).isStreaming
     with pytest.raises(WatersmeetError, match="shards = 3"):
         ws.join(ws.join(a, b, "id", within="1 h", shards=3), c, "id", within="1 h", left_time="a_time", shards=2)
-    with pytest.raises(WatersmeetError, match="WITHIN_NEEDS_ONE_TIME"):
+    with pytest.raises(WatersmeetError, match="left_time = None") as refused:
         ws.join(ws.join(a, b, "id", within="1 h"), c, "id", within="1 h")
+    assert "a_time" in str(refused.value) and 'write left_time="name"' in refused.value.refusals[0].hint
+    with pytest.raises(WatersmeetError, match="UNBOUNDED_STATE") as refused:
+        ws.join(a, b, "id")
+    assert 'within="5 minutes"' in refused.value.refusals[0].hint
+    with pytest.raises(WatersmeetError, match="WRONG_TIME_UNIT") as refused:
+        ws.join(a, b, "id", within=5)
+    assert 'within="5 seconds"' in refused.value.refusals[0].hint
     with pytest.raises(WatersmeetError, match="left_idle"):
         ws.join(ws.join(a, b, "id", within="1 h"), c, "id", within="1 h", left_time="a_time", left_idle="1 minute")
     with pytest.raises(WatersmeetError, match="MISSING_WATERMARK"):
