@@ -85,6 +85,10 @@ class Reference:
             waits += [(time, life.other) for life in self.join.lives if life.column in side.ends for time in side.times]
         self._heard = Hearing(self.join, waits)
 
+    def become(self, join: IntervalJoin) -> None:
+        """Go on as another join: the same but for its bounds and for who may be idle."""
+        self.join = self._heard.operator = join
+
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> Step:
         """One batch: the rows that arrived per port, and the marks that came with them."""
         rows: list[tuple[Any, ...]] = []

@@ -4,7 +4,7 @@ Why: the bridge between Python and the JVM asks what a name means whenever it is
 for a short name, which may be in one of several packages, the JVM then looks for a class in all jars, a millisecond
 each time; the end of a Java iterator alone does so thirty times. Together that was a sixth of what Spark's own process
 takes to start queries and run their first batches. So the answers are kept where the bridge looks first. Uses:
-attributes of the bridge's view of the JVM. Seen in: 4.2 and 4.3. Missing: names are looked up as before.
+attributes of the bridge's view of the JVM. Seen in: 4.0 to 4.3. Missing: names are looked up as before.
 """
 
 from __future__ import annotations
