@@ -278,7 +278,9 @@ def test_the_readme_shows_what_a_run_prints_and_writes(tmp_path: Path, monkeypat
 
 def test_the_targets_of_make_are_those_that_the_documents_name() -> None:
     """None of them is run here: tests are, the demo, the benchmark and the soak have tests that run them small."""
-    listed = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     targets = {line.split()[1] for line in listed.splitlines()}
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
     assert named <= targets

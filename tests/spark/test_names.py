@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 def test_names_mean_what_they_meant_and_are_not_asked_for_again(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jvm: Any = spark._jvm
+    jvm = cast("Any", spark)._jvm
     bridge: Any = java_gateway
     known = cast("dict[str, Any]", vars(jvm))
     kept = {name: found for name, found in known.items() if not name.startswith("_")}
