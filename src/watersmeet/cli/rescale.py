@@ -13,6 +13,7 @@ import typer
 
 from watersmeet.cli.failure import Format, reported
 from watersmeet.cli.state import FormatOption, MasterOption, QueryOption, StatePath, checkpoints_at, named
+from watersmeet.counts import counted
 
 if TYPE_CHECKING:
     from watersmeet.spark.state.rescale import Scale
@@ -67,7 +68,7 @@ def rescale(
                     if now != was:
                         rescale(spark, one, one.name, now)
                 if now.partitions > now.shards:
-                    empty = _counted(now.partitions - now.shards, "partition")
+                    empty = counted(now.partitions - now.shards, "partition")
                     typer.echo(f"note: {empty} of {one.name} will have no shard, and a task all the same.", err=True)
                 told.append({"query": one.name, "was": asdict(was), "now": asdict(now)})
                 if format is Format.text:
@@ -77,8 +78,4 @@ def rescale(
 
 
 def _words(scale: Scale) -> str:
-    return f"{_counted(scale.shards, 'shard')} on {_counted(scale.partitions, 'partition')}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return f"{counted(scale.shards, 'shard')} on {counted(scale.partitions, 'partition')}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
@@ -46,8 +47,8 @@ def _spread(checkpoint: Checkpoint, operator: Operator, shards: int, query: str)
         return _table(rows, {"shard": pa.int32(), "of": pa.int32(), "name": pa.string(), "value": pa.binary()})
 
     def unite(table: pa.Table) -> pa.Table:
-        shard, of = table.column("shard")[0].as_py(), table.column("of").to_pylist()
-        parts = [_values(table.filter(pa.array([one == number for one in of]))) for number in sorted(set(of))]
+        shard, of = table.column("shard")[0].as_py(), table.column("of")
+        parts = [_values(table.filter(pc.equal(of, number))) for number in sorted(of.unique().to_pylist())]
         with _refused(query):
             rows = [(shard, name, value) for name, value in united(parts, keeping, identity).items()]
         return _table(rows, {"shard": pa.int32(), "name": pa.string(), "value": pa.binary()})
