@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 INSTALLED := $(VENV)/.installed
 
+# Hundreds of processes import the same modules: what is compiled is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults lock clean
 
@@ -32,16 +35,18 @@ $(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt py
 demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
 	$(BIN)/watersmeet demo
 
-# Three processes: what waits in one of them leaves the two cores to the others. Each has a Spark of its own and takes
-# whole files. Of the examples of property tests a share is enough.
+# Three processes with a Spark of their own each, and beside them two for what needs none: what waits in one leaves the
+# cores to the others. Each takes whole files. Of the examples of property tests a share is enough.
 EXAMPLES ?= 0.3
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 # Named, so that no process reads the thousands of others.
 ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)
 
 test: install ## all tests, with Spark
-	@$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
-	WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" -n 2 $(SHARED_OUT) && exit $$status
+	@mkdir -p build; WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" -n 2 $(SHARED_OUT) \
+		>build/tests-without-spark.log 2>&1 & without=$$!; \
+	$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
+	wait $$without || status=$$?; cat build/tests-without-spark.log; exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
 	@$(MAKE) --no-print-directory --output-sync -j2 check-types check-tests
