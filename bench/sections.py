@@ -53,10 +53,16 @@ def small_batches(workload: Workload) -> list[Run]:
 
 
 def shards(workload: Workload) -> list[Run]:
-    """Batches of 2,000 rows, in 2 shards and in 64, on two partitions."""
+    """In 2 shards and in 64, on two partitions: batches of 2,000 rows, and batches as large as in throughput."""
     size = {"rows": workload.rows // 8, "batches": 2, "within": 100_000}
     small = replace(workload, **size, small_batches=_share(workload, 5 / 4))
-    return [Run("watersmeet", small, f"watersmeet, {n} shards", shards=n, agrees="shards") for n in (2, 64)]
+    large = replace(workload, rows=workload.rows // 2, batches=_share(workload, 1 / 2))
+    sized = {"small": small, "large": large}
+    return [
+        Run("watersmeet", of, f"watersmeet, {name} batches, {n} shards", shards=n, agrees=name)
+        for name, of in sized.items()
+        for n in (2, 64)
+    ]
 
 
 def defaults(workload: Workload) -> list[Run]:

@@ -232,6 +232,10 @@ def test_explain_tells_how_a_call_would_run(spark: SparkSession) -> None:
     assert "LEFT JOIN" in ws.explain(SQL, **named)
 
 
+def _files(folder: Path, pattern: str) -> list[Path]:
+    return [file.relative_to(folder) for file in folder.rglob(pattern)]
+
+
 def test_where_nobody_has_set_partitions_a_query_gets_as_many_as_cores(spark: SparkSession, tmp_path: Path) -> None:
     other = spark.newSession()
     partitions = "spark.sql.shuffle.partitions"
@@ -248,6 +252,8 @@ def test_where_nobody_has_set_partitions_a_query_gets_as_many_as_cores(spark: Sp
     owner = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
     assert owner["queries"][0]["identity"]["shards"] == 5
     assert other.conf.getAll == before and other.conf.get(partitions) == "200"
+    # On this machine it is written as by watersmeet run, but for the logs of sources.
+    assert {file.parts[0] for file in _files(tmp_path / "checkpoint", "*.crc")} <= {"sources"}
 
     other.conf.set(partitions, "3")
     run_all(ws.join(left, right, on="id", within="10 minutes"), tmp_path / "second")

@@ -3,8 +3,8 @@
 Why: what Spark takes by itself for local files starts commands (``chmod``, ``readlink``): some three hundred in a batch
 of a join, which is more than the join takes. Its other manager of files does not; where a repeated batch writes a file
 again, that one replaces it in one step on a local disk, but not on every other file system, nor with the class that
-Hive, which comes with Spark, has for local files: so it is only for runs whose storage is on this machine, in sessions
-that name Hadoop's. Checksums beside the files are left out, as Spark's own way leaves out Hadoop's: a
+Hive, which comes with Spark, has for local files: so it is only for queries whose checkpoints are on this machine, in
+sessions that name Hadoop's. Checksums beside the files are left out, as Spark's own way leaves out Hadoop's: a
 file and its checksum are not replaced in one step. Uses: the names of the class, Hadoop's ``LocalFileSystem`` through
 the JVM of a classic session. Seen in: 4.0 to 4.3. Missing: Spark's own way, which is slower.
 """
@@ -28,20 +28,28 @@ _CLASSES = tuple(f"{_PACKAGE}{part}.FileSystemBasedCheckpointFileManager" for pa
 
 def keep_checkpoints_here(spark: SparkSession) -> None:
     """Let the queries of a session of ours write their checkpoints to this machine quickly, unless it says how."""
+    for name, value in quickly_here(spark).items():
+        spark.conf.set(name, value)
+
+
+def quickly_here(spark: SparkSession) -> dict[str, str]:
+    """What a session must be set to so that checkpoints on this machine are written quickly; nothing where it may not.
+
+    Hadoop's class is told to write no checksums, in this JVM, for good.
+    """
     jvm: Any = getattr(spark, "_jvm", None)
     if jvm is None or spark.conf.get(MANAGER, ""):
-        return
+        return {}
     context = cast("Any", spark.sparkContext)
     if not context.master.startswith("local"):
-        return
+        return {}
     with suppress(Exception):
         known = next(name for name in _CLASSES if _is_there(jvm, name))
         local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())
-        if local.getClass().getName() != FILES[IMPLEMENTATION]:
-            return
-        local.setWriteChecksum(False)
-        spark.conf.set(MANAGER, known)
-        spark.conf.set(CHECKSUMS, "false")
+        if local.getClass().getName() == FILES[IMPLEMENTATION]:
+            local.setWriteChecksum(False)
+            return {MANAGER: known, CHECKSUMS: "false"}
+    return {}
 
 
 def _is_there(jvm: Any, name: str) -> bool:

@@ -33,8 +33,9 @@ Sources = list[tuple[int, dict[str, str]]]
 BeforeStart = Callable[[Any, str, tuple[str, ...], Sources, Mapping[str, str]], Started]
 """Called before a start with the session, the checkpoint, the tokens of the joins, the sources, and the options of the
 writer by their names in small letters; it may refuse."""
-Settings = Callable[[Any, tuple[str, ...]], Mapping[str, str]]
-"""Asked before a start for settings that the session does not have and the query is to get, by session and tokens."""
+Settings = Callable[[Any, str | None, tuple[str, ...]], Mapping[str, str]]
+"""Asked before a start for settings that the session does not have and the query is to get, with the session, the
+checkpoint if it is known, and the tokens."""
 _starting = RLock()
 
 
@@ -71,7 +72,7 @@ def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings
             return method(self, *args, **named)
         checkpoint = _checkpoint(self, session)
         after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
-        with _set(session, settings(session, tokens)):
+        with _set(session, settings(session, checkpoint, tokens)):
             query = method(self, *args, **named)
         if after is not None:
             after(query)

@@ -22,6 +22,7 @@ from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
 from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
+from watersmeet.spark.private.local_files import quickly_here
 from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
 from watersmeet.spark.run.changes import Accepting, continued
@@ -96,11 +97,17 @@ def _before_start(
     return started
 
 
-def _settings(spark: SparkSession, tokens: tuple[str, ...]) -> dict[str, str]:
-    """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions."""
+def _settings(spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...]) -> dict[str, str]:
+    """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions.
+
+    In a session of ours a checkpoint on this machine is written as `watersmeet run` writes it, but for the logs of
+    sources: these have the settings that the session has when Spark first looks at them, after the start.
+    """
     shards = [int(_built[token].identity["shards"]) for token in tokens if token in _built]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
+    if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
+        wanted |= quickly_here(spark)
     given = spark.conf.getAll
     return {name: value for name, value in wanted.items() if name not in given}
 
