@@ -35,17 +35,17 @@ $(INSTALLED): requirements/uv.txt requirements/build.txt requirements/dev.txt py
 demo: install ## join two streams of made-up orders and deliveries on local Spark, under a minute
 	$(BIN)/watersmeet demo
 
-# Three processes with a Spark of their own each, and beside them two for what needs none: what waits in one leaves the
-# cores to the others. Each takes whole files. Of the examples of property tests a share is enough.
+# Two processes with a Spark of their own each, which take whole files, and beside them one for what needs none: what
+# waits in one leaves the cores to the others. Of the examples of property tests a share is enough.
 EXAMPLES ?= 0.3
 SHARED_OUT := --dist loadfile --no-loadscope-reorder
 # Named, so that no process reads the thousands of others.
 ON_SPARK = $(shell grep -rl --include='test_*.py' 'mark.spark' tests | grep -v /matrix/ | sort)
 
 test: install ## all tests, with Spark
-	@mkdir -p build; WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" -n 2 $(SHARED_OUT) \
+	@mkdir -p build; WATERSMEET_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m "not spark" \
 		>build/tests-without-spark.log 2>&1 & without=$$!; \
-	$(BIN)/python -m pytest -q -m spark -n 3 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
+	$(BIN)/python -m pytest -q -m spark -n 2 $(SHARED_OUT) $(ON_SPARK); status=$$?; \
 	wait $$without || status=$$?; cat build/tests-without-spark.log; exit $$status
 
 check: install ## lint, types, layers and the tests that need no JVM, under a minute
