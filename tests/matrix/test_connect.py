@@ -116,7 +116,8 @@ def test_what_the_server_refuses_is_a_refusal_at_its_place(server: str, tmp_path
     said = command(server, script, "--once")
     refusals = json.loads(said.stdout + said.stderr)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["PATH_NOT_FOUND"]
-    assert "nowhere" in refusals[0]["message"] and refusals[0]["place"]["line"] == 6
+    line = 1 + text.splitlines().index("CREATE STREAM deliveries (")
+    assert "nowhere" in refusals[0]["message"] and refusals[0]["place"]["line"] == line
     script.write_text(text.replace("joined USING parquet", "joined USING pigeon"))
     said = command(server, script, "--once")
     refusals = json.loads(said.stdout + said.stderr)["refusals"]
