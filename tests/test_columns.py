@@ -60,6 +60,12 @@ def test_times_of_old_parquet_files_are_timestamps_and_nanoseconds_are_refused(t
     assert "its column `t` is timestamp[ns]" in refused("parquet", tmp_path)
 
 
+def test_types_of_files_that_nothing_reads_as_one_are_refused(tmp_path: Path):
+    pq.write_table(pa.table({"s": pa.array([{"n": 1}])}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"s": pa.array([{"n": "x"}])}), tmp_path / "b.parquet")
+    assert refused("parquet", tmp_path) == "its column `s.n` is BIGINT in one file and STRING in another"
+
+
 def test_columns_of_several_files_come_together_and_folders_make_some(tmp_path: Path):
     for day, columns in (("2026-01-01", {"id": pa.array([1], pa.int32())}), ("2026-01-02", {"id": [2], "n": ["x"]})):
         folder = tmp_path / f"day={day}" / "shop=3"
@@ -104,8 +110,8 @@ def test_csv_and_its_kinds(tmp_path: Path):
     ("format", "options", "reason"),
     [
         ("kafka", {"includeHeaders": "true"}, "not from kafka"),
-        ("avro", {"path": "/in"}, "not from avro"),
-        ("delta", {"path": "/in"}, "not from delta"),
+        ("orc", {"path": "/in"}, "not from orc"),
+        ("delta", {"path": "/in"}, "no table of Delta lies in /in yet"),
         ("json", {}, "no `path` is named"),
         ("json", {"path": "s3://bucket/in"}, "files of this machine only"),
         ("json", {"path": "/not/there"}, "no file lies in /not/there yet"),

@@ -60,8 +60,8 @@ def test_the_command_itself_loads_next_to_nothing() -> None:
 
 
 MENTIONS = {
-    # Neither `has_offset` nor SQL's `AS OF`, which reads other things too.
-    "asof": r"asof|\bas-of\b|(?<![a-z])as_of(?![a-z])",
+    # Neither `has_offset` nor SQL's `AS OF`, which reads other things too, nor options of Delta and Iceberg.
+    "asof": r"(?<!version)(?<!timestamp)asof|\bas-of\b(?!-timestamp)|(?<![a-z])as_of(?![a-z])",
     # Neither `async_` nor `fsync`.
     "sync": r"\bsync joins?\b|syncjoin|(?<![a-z])sync_(?=[a-z])",
     # Not the time windows of GROUP BY.

@@ -42,12 +42,9 @@ def read_readable(text: str, name: str = "<sql>") -> tuple[Script, Unread]:
 
 
 def refusals_in(script: Script, unread: Unread) -> list[Refusal]:
-    """What the analysis refuses in what could be read of a script, but for what follows from the rest."""
-    try:
-        analyze(script)
-    except WatersmeetError as error:
-        return [refusal for refusal in error.refusals if not unread.explains(refusal)]
-    return []
+    """What the analysis refuses in what is known of a script, but for what follows from the rest."""
+    found = analysis.refusals_in(script, families=_ANALYSES)
+    return [refusal for refusal in found if not unread.explains(refusal)]
 
 
 def format_script(text: str, name: str = "<sql>") -> str:

@@ -19,7 +19,12 @@ from pyspark.sql import SparkSession
 from tests.conftest import QUICK
 from tests.matrix.test_cluster import hiding_package
 
+from watersmeet.spark.private import spark_version
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+IS_OLD = spark_version().startswith("4.0.")
+joins = pytest.mark.skipif(IS_OLD, reason="Spark 4.0 runs no operators in Python through Connect")
 
 ROOT = Path(__file__).parents[2]
 WATERSMEET = str(Path(sys.executable).with_name("watersmeet"))
@@ -80,6 +85,7 @@ def command(server: str, script: Path, *options: str) -> subprocess.CompletedPro
     return subprocess.run([WATERSMEET, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=200)
 
 
+@joins
 def test_the_python_call_gives_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
     make_project(tmp_path, orders=400)
     said = subprocess.run(
@@ -94,6 +100,7 @@ def test_the_python_call_gives_the_same_rows(spark: SparkSession, server: str, t
     assert found == rows(tmp_path / "here") and found.total() > 390
 
 
+@joins
 def test_a_script_runs_and_continues(server: str, tmp_path: Path) -> None:
     script = make_project(tmp_path / "shop", orders=400)
     script.write_text(script.read_text().replace("path '", f"path '{script.parent}/"))
@@ -109,6 +116,7 @@ def test_a_script_runs_and_continues(server: str, tmp_path: Path) -> None:
     assert told[-1]["state_rows"] == 0
 
 
+@joins
 def test_what_the_server_refuses_is_a_refusal_at_its_place(server: str, tmp_path: Path) -> None:
     script = make_project(tmp_path / "shop", orders=400)
     text = script.read_text().replace("path 'data", f"path '{script.parent}/data")
@@ -116,8 +124,19 @@ def test_what_the_server_refuses_is_a_refusal_at_its_place(server: str, tmp_path
     said = command(server, script, "--once")
     refusals = json.loads(said.stdout + said.stderr)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["PATH_NOT_FOUND"]
-    assert "nowhere" in refusals[0]["message"] and refusals[0]["place"]["line"] == 6
+    line = 1 + text.splitlines().index("CREATE STREAM deliveries (")
+    assert "nowhere" in refusals[0]["message"] and refusals[0]["place"]["line"] == line
     script.write_text(text.replace("joined USING parquet", "joined USING pigeon"))
     said = command(server, script, "--once")
     refusals = json.loads(said.stdout + said.stderr)["refusals"]
     assert [refusal["condition"] for refusal in refusals] == ["UNKNOWN_FORMAT"]
+
+
+@pytest.mark.skipif(not IS_OLD, reason="joins run through Connect")
+def test_a_join_that_cannot_run_there_is_refused(server: str, tmp_path: Path) -> None:
+    script = make_project(tmp_path / "shop", orders=400)
+    script.write_text(script.read_text().replace("path '", f"path '{script.parent}/"))
+    said = command(server, script, "--once")
+    refusals = json.loads(said.stdout + said.stderr)["refusals"]
+    assert [refusal["condition"] for refusal in refusals] == ["UNKNOWN_SPARK"]
+    assert refusals[0]["hint"] == "use Spark 4.1 to 4.3."

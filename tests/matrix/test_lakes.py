@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from watersmeet.catalog import Sink
+from watersmeet.catalog import Sink, Source
+from watersmeet.cli.script import open_script
 from watersmeet.errors import WatersmeetError
+from watersmeet.formats.columns import columns_of
 from watersmeet.formats.connectors import connector_of
+from watersmeet.formats.feed import ddl
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.queries import read_script
 from watersmeet.spark.private import spark_version
@@ -72,6 +78,76 @@ def test_delta_as_a_stream_and_as_a_sink_of_a_stream(lakes: SparkSession, tmp_pa
     run(lakes, text, tmp_path)
     assert [row[0] for row in rows(lakes.read.format("delta").load(f"{tmp_path}/out"))] == [*range(9)]
     assert lakes.read.format("delta").load(f"{tmp_path}/late").count() == 1
+
+
+KINDS = """
+    a TINYINT, b SMALLINT, c INT NOT NULL, d BIGINT, e FLOAT, f DOUBLE, g DECIMAL(10,2), h STRING, i BINARY, j BOOLEAN,
+    k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n ARRAY<INT>, o MAP<STRING, STRUCT<`x y`: INT>>, p STRUCT<q: STRUCT<r: DATE>>,
+    `the part` STRING, v VARCHAR(5), w CHAR(3), z VOID
+"""
+"""Columns of all kinds that a table may have."""
+
+
+def told(format: str, path: Path, changes: str | None = None, **options: str) -> list[tuple[str, str]]:
+    """The columns that are read from the log of a table."""
+    source = Source("s", (), format=format, options={"path": str(path), **options}, changes=changes)
+    return _columns(StructType.fromDDL(ddl(replace(source, fields=columns_of(source).fields))))
+
+
+def given(frame: DataFrame) -> list[tuple[str, str]]:
+    """The columns that Spark has, but for those of no type."""
+    return [column for column in _columns(frame.schema) if column[1] != "void"]
+
+
+def _columns(schema: Any) -> list[tuple[str, str]]:
+    return [(field.name, field.dataType.simpleString()) for field in schema]
+
+
+def test_columns_are_those_that_delta_gives_whatever_became_of_its_table(lakes: SparkSession, tmp_path: Path) -> None:
+    path, table = tmp_path / "all", f"delta.`{tmp_path}/all`"
+    mapped = "'delta.columnMapping.mode' = 'name', delta.enableChangeDataFeed = true, delta.checkpointInterval = 3"
+    lakes.sql(f"CREATE TABLE {table} ({KINDS}) USING delta PARTITIONED BY (k, `the part`) TBLPROPERTIES ({mapped})")
+
+    def check() -> None:
+        read = lakes.read.format("delta").load(str(path))
+        assert told("delta", path) == given(read) == given(lakes.readStream.format("delta").load(str(path)))
+        feed = lakes.readStream.format("delta").option("readChangeFeed", "true").load(str(path))
+        assert told("delta", path, readChangeFeed="true") == given(feed)
+        assert told("delta", path, "delta", readChangeFeed="true") == given(read)
+
+    check()
+    # Not by ALTER TABLE, for which this Delta lacks a class of this Spark.
+    row = lakes.sql("SELECT 1 AS c, DATE '2026-03-02' AS k, 'x' AS `the part`")
+    changed = (("append", "mergeSchema", "2L AS `odd name`"), ("overwrite", "overwriteSchema", "'x' AS h"))
+    for mode, option, more in changed:
+        row.selectExpr("*", more).write.format("delta").mode(mode).option(option, "true").save(str(path))
+        check()
+    first = lakes.read.format("delta").option("versionAsOf", "0").load(str(path))
+    assert told("delta", path, versionAsOf="0") == given(first)
+    for _ in range(3):
+        row.write.format("delta").mode("append").save(str(path))
+    log = path / "_delta_log"
+    checkpoint = max(log.glob("*.checkpoint*.parquet"))
+    for file in log.glob("*.json"):
+        if file.name < checkpoint.name[:20]:
+            file.unlink()
+    check()
+
+
+def test_a_stream_of_delta_keeps_the_columns_of_its_first_start(lakes: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "q.sql").write_text("""
+        CREATE STREAM orders (WATERMARK FOR ordered AS ordered - INTERVAL 1 MINUTE) USING delta OPTIONS (path 'orders');
+        CREATE SINK out USING delta OPTIONS (path 'out');
+        INSERT INTO out SELECT STREAM * FROM orders;
+    """)
+    for number, more in enumerate(("", ", 'x' AS more")):
+        made = lakes.sql(f"SELECT {number} AS id, TIMESTAMP '2026-03-02 10:00:00' AS ordered{more}")
+        made.write.format("delta").mode("append").option("mergeSchema", "true").save(str(tmp_path / "orders"))
+        opened = open_script(tmp_path / "q.sql", "absolute")
+        storage = tmp_path / "q.storage"
+        run_script(opened.script, spark=lakes, storage=storage, analyzed=opened.queries, trigger="available_now")
+        out = lakes.read.format("delta").load(f"{tmp_path}/out")
+        assert (out.columns, out.count()) == (["id", "ordered"], number + 1)
 
 
 def test_the_change_feed_of_delta_is_the_table_and_goes_to_another_by_merges(
@@ -147,6 +223,22 @@ def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) 
         )
         run(lakes, text, tmp_path)
         assert [row[0] for row in rows(lakes.table("lake.shop.paid"))] == [*range(first + 5)]
+
+
+def test_columns_are_those_that_iceberg_gives(lakes: SparkSession, tmp_path: Path) -> None:
+    if "iceberg" not in FORMATS:
+        pytest.skip(f"there is no library of Iceberg for Spark {spark_version()}")
+    lakes.conf.set("spark.sql.catalog.sea", "org.apache.iceberg.spark.SparkCatalog")
+    lakes.conf.set("spark.sql.catalog.sea.type", "hadoop")
+    lakes.conf.set("spark.sql.catalog.sea.warehouse", str(tmp_path / "sea"))
+    columns = re.sub(r"[ab] \w+,|[vwz] \w+(\(\d\))?,?", "", KINDS).strip().rstrip(",")
+    lakes.sql(f"CREATE TABLE sea.shop.everything ({columns}) USING iceberg PARTITIONED BY (k)")
+    path = tmp_path / "sea" / "shop" / "everything"
+    for statement in ("", "ADD COLUMN more INT AFTER c", "RENAME COLUMN d TO odd", "DROP COLUMN e"):
+        if statement:
+            lakes.sql(f"ALTER TABLE sea.shop.everything {statement}")
+        assert told("iceberg", path) == given(lakes.read.format("iceberg").load(str(path)))
+    assert told("iceberg", path) == given(lakes.readStream.format("iceberg").load(str(path)))
 
 
 def test_a_table_is_merged_into_iceberg(lakes: SparkSession, tmp_path: Path) -> None:

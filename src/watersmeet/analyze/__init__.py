@@ -29,10 +29,10 @@ from watersmeet.analyze.views import check_view, seen, told_apart
 from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
 from watersmeet.errors import Refusal, WatersmeetError
-from watersmeet.plan.nodes import Query, Script, View
+from watersmeet.plan.nodes import Query, Script, View, scans
 from watersmeet.plan.query import AnalyzedQuery
 
-__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "in_order"]
+__all__ = ["PASSES", "FamilyAnalysis", "Inputs", "analyze", "in_order", "refusals_in"]
 
 PASSES = (
     resolve,
@@ -71,7 +71,49 @@ def analyze(
     >>> [output.name for output in query.outputs]
     ['id']
     """
-    sources = _sources(script, extra_sources or {})
+    drafts, refusals = _drafts(script, extra_sources or {}, families, inputs)
+    if refusals:
+        raise WatersmeetError(in_order(refusals))
+    return tuple(told_apart(draft.finished()) for draft in drafts)
+
+
+def refusals_in(script: Script, *, families: tuple[FamilyAnalysis, ...]) -> list[Refusal]:
+    """What is wrong in a script of which a part is not known: statements that nobody can read, or columns of data."""
+    return in_order(_drafts(_known_part(script), {}, families, "streams")[1])
+
+
+def _known_part(script: Script) -> Script:
+    """The script without what speaks of columns that should have been read from data and were not.
+
+    Whatever was refused there would only follow from that.
+    """
+    unknown = {source.name.lower() for source in script.sources if source.format is not None and not source.fields}
+    views = list[View]()
+    for view in script.views:
+        if _reads(view.query).isdisjoint(unknown):
+            views.append(view)
+        else:
+            unknown.add(view.name.lower())
+    sources = tuple(
+        replace(source, watermarks=(), primary_key=(), order=None) if source.name.lower() in unknown else source
+        for source in script.sources
+    )
+    queries = tuple(query for query in script.queries if _reads(query).isdisjoint(unknown))
+    heartbeats = tuple(one for one in script.heartbeats if one[0].lower() not in unknown)
+    return replace(script, sources=sources, queries=queries, views=tuple(views), heartbeats=heartbeats)
+
+
+def _reads(query: Query) -> set[str]:
+    """The names of all that a query reads, itself and through its own views, in small letters."""
+    inside = (name for view in query.views for name in _reads(view.query))
+    return {*(scan.source.lower() for scan in scans(query.relation)), *inside}
+
+
+def _drafts(
+    script: Script, extra: Mapping[str, Source], families: tuple[FamilyAnalysis, ...], inputs: Inputs
+) -> tuple[list[Draft], list[Refusal]]:
+    """The queries after all passes, and all that is refused."""
+    sources = _sources(script, extra)
     refusals = [
         *check_declarations(script, sources),
         *check_settings(script, (family.settings for family in families)),
@@ -86,9 +128,7 @@ def analyze(
         draft, more = _improved(script, query, known)
         drafts.append(draft)
         refusals += more
-    if refusals:
-        raise WatersmeetError(in_order(refusals))
-    return tuple(told_apart(draft.finished()) for draft in drafts)
+    return drafts, refusals
 
 
 @dataclass(frozen=True)

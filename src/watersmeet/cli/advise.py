@@ -73,11 +73,13 @@ def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:
     """A project and its script, which need not be fit to run: the bounds may be what is missing."""
     project, script = read_project(path)
     script, refusals = fill_columns(script, project.root, storage_folder(project))
+    if refusals:
+        raise project.relocate(WatersmeetError(refusals))
     queries: tuple[AnalyzedQuery, ...] = ()
     try:
         queries = analyze(script)
     except WatersmeetError as error:
-        refusals += [refusal for refusal in error.refusals if refusal.condition in _OF_NAMES]
+        refusals = [refusal for refusal in error.refusals if refusal.condition in _OF_NAMES]
     if refusals:
         raise project.relocate(WatersmeetError(refusals))
     return project, script, queries

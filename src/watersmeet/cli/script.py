@@ -10,7 +10,7 @@ from typing import Literal
 from watersmeet.analyze import in_order
 from watersmeet.analyze.check_declarations import check_references
 from watersmeet.errors import Refusal, WatersmeetError, refuse
-from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
+from watersmeet.formats.records import VALUE_FORMAT
 from watersmeet.formats.source import local_path
 from watersmeet.language import Unread
 from watersmeet.plan.nodes import Script
@@ -46,14 +46,13 @@ def open_script(
     script = root_references(script, project.root.absolute())
     script = resolve_paths(script, project.root) if paths == "absolute" else script
     script, unfilled = fill_columns(script, project.root, _storage(project))
-    queries, refusals = tuple[AnalyzedQuery, ...](), [*unread.refusals, *unfilled]
-    refusals += further(project, script) if further else ()
+    refusals = [*unread.refusals, *unfilled, *(further(project, script) if further else ())]
+    if refusals:
+        raise project.relocate(WatersmeetError(in_order([*refusals, *refusals_in(script, unread)])))
     try:
         queries = analyze(script)
     except WatersmeetError as error:
-        refusals += [refusal for refusal in error.refusals if not unread.explains(refusal)]
-    if refusals:
-        raise project.relocate(WatersmeetError(in_order(refusals)))
+        raise project.relocate(error) from error
     if not queries:
         raise refuse("NO_QUERY", script=project.script_name)
     return Opened(project, script, queries)
@@ -75,7 +74,7 @@ def check_outside(opened: Opened) -> None:
 def check_declared(opened: Opened) -> None:
     """Refuse columns that were read from files of this machine, where Spark reads those of another.
 
-    Descriptors of messages are always files of this one.
+    Schemas of the values of records are read here in any case.
     """
     reason = "Spark has files of its own"
     found = [
@@ -85,7 +84,7 @@ def check_declared(opened: Opened) -> None:
             opened.script.place(source.span),
         )
         for source in opened.script.sources
-        if source.read_from and DESCRIPTOR not in source.said
+        if source.read_from and VALUE_FORMAT not in source.said
     ]
     if found:
         raise opened.project.relocate(WatersmeetError(found))

@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
-from watersmeet.errors import Refusal
+from watersmeet.catalog import Source
+from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.formats.source import SourceFormat
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 _STATIC = "`USING jdbc OPTIONS (url 'jdbc:postgresql://host/db', dbtable 'name', static 'true')`"
 _CHANGES = "to follow its changes, `CHANGES FROM debezium` from a topic"
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What speaks to the databases of an address: its class, and the package that has it."""
+
+    name: str
+    package: str
+
+
+_DRIVERS = {
+    "postgresql": Driver("org.postgresql.Driver", "org.postgresql:postgresql:42.7.4"),
+    "mysql": Driver("com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j:9.1.0"),
+    "mariadb": Driver("org.mariadb.jdbc.Driver", "org.mariadb.jdbc:mariadb-java-client:3.5.1"),
+    "sqlserver": Driver(
+        "com.microsoft.sqlserver.jdbc.SQLServerDriver", "com.microsoft.sqlserver:mssql-jdbc:12.8.1.jre11"
+    ),
+    "oracle": Driver("oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11:23.5.0.24.07"),
+    "sqlite": Driver("org.sqlite.JDBC", "org.xerial:sqlite-jdbc:3.47.1.0"),
+}
+"""The drivers of databases, by what follows ``jdbc:`` in their addresses."""
+_NO_DRIVER = ("No suitable driver", "ClassNotFoundException")
+"""What Java says of a driver that it does not have, asked for by an address and by a name."""
+
+
+def driver_of(source: Source) -> Driver | None:
+    """The driver for the address that a source names, if it is known.
+
+    >>> driver_of(Source("c", (), options={"url": "jdbc:postgresql://db/shop"})).name
+    'org.postgresql.Driver'
+    """
+    return _DRIVERS.get(f"{source.said.get('url', '')}::".split(":")[1].lower())
 
 
 class Jdbc(SourceFormat):
@@ -31,3 +69,25 @@ class Jdbc(SourceFormat):
             return
         told = {"format": format_, "option": f"USING {format_}", "reason": reason, "hint": hint}
         yield Refusal("WRONG_OPTION", told)
+
+    def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:
+        """What Spark reads. Java finds a driver that came with a package by its name only."""
+        driver = driver_of(self.source)
+        further = [{**options, "driver": driver.name}] if driver and "driver" not in self.source.said else []
+        for one in (options, *further):
+            try:
+                frame = super().load(spark, schema, one)
+                _ = frame.schema
+            except Exception as error:
+                if all(word not in str(error) for word in _NO_DRIVER):
+                    raise
+            else:
+                return frame
+        raise WatersmeetError([self._without_driver()])
+
+    def _without_driver(self) -> Refusal:
+        said, driver = self.source.said, driver_of(self.source)
+        package = "its jar, `--jars driver.jar`" if driver is None else f"`--packages {driver.package}`"
+        hint = f"{'correct `driver`, or ' if 'driver' in said else ''}add the driver of the database: {package}."
+        address = ":".join(said.get("url", "").split(":")[:2])
+        return Refusal("MISSING_CONNECTOR", {"format": address or str(self.source.format), "hint": hint})

@@ -63,7 +63,9 @@ class Records(Feed):
         """Refuse a value that nobody can read, and one that would have to be several columns."""
         yield from wrong_format(self, VALUE_FORMAT, VALUES)
         inside = [f for f in self.source.fields if f.name.lower() not in ("_key", *TOLD)]
-        if self.source.said[VALUE_FORMAT].lower() == RAW and len(inside) != 1:
+        # Where none is declared at all, it is refused that they are not known.
+        is_declared = any(not f.hidden for f in self.source.fields)
+        if self.source.said[VALUE_FORMAT].lower() == RAW and len(inside) != 1 and is_declared:
             reason = f"the value as it is goes into one column, and {len(inside)} are declared"
             hint = "declare one column for the value, for example `value STRING`."
             yield self.wrong_option(VALUE_FORMAT, RAW, reason, hint)

@@ -36,6 +36,11 @@ Texts = tuple[str, ...]
 """A schema as JSON, and before it those that it refers to."""
 
 
+def subject_in(said: Mapping[str, str], option: str, column: str, topic: str) -> str:
+    """The subject of the schemas of values or keys: as an option says, else as is usual for a topic."""
+    return said.get(option, f"{topic}-{column}")
+
+
 class RegistryError(Exception):
     """What a registry did not answer, or answered with a refusal, and why."""
 

@@ -71,11 +71,11 @@ def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetE
         return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
     hint = "correct the options; they are Spark's own for this format."
     if is_of_database(error):
-        if "No suitable driver" in str(error):
-            driver = "add the driver of the database: for Postgres, `--packages org.postgresql:postgresql:42.7.4`."
-            return refuse("MISSING_CONNECTOR", place, format=format_, hint=driver)
+        if _SILENT_DATABASE in str(error):
+            told = {"name": source.name, "does": "reads", "table": source.said.get("dbtable", "a query")}
+            return refuse("DATABASE_UNREACHABLE", place, **told, reason=root_cause(error) or first_line(error))
         error = RuntimeError(root_cause(error) or first_line(error))
-        hint = "correct `url`, `user`, `password` and `dbtable`, or start the database."
+        hint = "correct `url`, `user`, `password` and `dbtable`."
     return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)
 
 
@@ -108,6 +108,8 @@ def unreached(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | Non
 
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
+_SILENT_DATABASE = "java.net."
+"""Where Java has the errors of connections that nobody took."""
 _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
 

@@ -79,6 +79,7 @@ from watersmeet.spark.exchange.packing import (
 from watersmeet.spark.exchange.rows import Meeting, Met, completed, ddl_field, emitted_schema, port_structs
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, RowsTold, ShardProcessor, Shards, Stage
+from watersmeet.spark.private import unknown
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
 
@@ -227,6 +228,8 @@ class Compiler:
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         processor = ShardProcessor(gathered.stages, Shards(shards[0], to_all), self.bytes_per_step, self.told)
         together = reduce(DataFrame.unionAll, gathered.packed).groupBy("shard")
+        if not hasattr(together, "transformWithStateInPandas"):
+            raise unknown("`transformWithStateInPandas` in Spark Connect", "no join can run there", "4.1 to 4.3")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
         for place, one in enumerate(gathered.meetings if gathered.is_streaming else ()):
             of = REPORTS if len(gathered.meetings) == 1 else reports(place, len(gathered.meetings))

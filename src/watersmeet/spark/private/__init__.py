@@ -41,6 +41,6 @@ def protobuf_version() -> str:
         return "0"
 
 
-def unknown(what: str, consequence: str) -> WatersmeetError:
-    """The refusal of a Spark that lacks something without which nothing goes on."""
-    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=SEEN)
+def unknown(what: str, consequence: str, known: str = SEEN) -> WatersmeetError:
+    """The refusal of a Spark that lacks something without which nothing goes on; ``known``: which ones have it."""
+    return refuse("UNKNOWN_SPARK", version=spark_version(), what=what, consequence=consequence, known=known)

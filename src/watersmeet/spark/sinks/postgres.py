@@ -92,7 +92,8 @@ class Postgres:
             with self.connect() as connection:
                 is_there = _exists(connection, self._target)
         except psycopg.OperationalError as error:
-            raise self._refused("DATABASE_UNREACHABLE", place, error) from error
+            told = {"name": self.format.sink.name, "does": "writes to", "table": self.table}
+            raise refuse("DATABASE_UNREACHABLE", place, **told, reason=_reason(error)) from error
         except psycopg.Error as error:
             raise self._wrong(place, _reason(error), "correct host, port, dbname, user, password or url.") from error
         if not is_there and not self.may_create:
@@ -112,7 +113,8 @@ class Postgres:
         except psycopg.Error as error:
             unique = f"ALTER TABLE {self.table} ADD UNIQUE ({', '.join(self.key)})"
             hint = _HINTS.get(error.sqlstate or "", "correct the table or the query.").format(unique=unique)
-            raise self._refused("SINK_UNFIT", place, error, hint=hint) from error
+            told = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
+            raise refuse("SINK_UNFIT", place, **told, reason=_reason(error)) from error
 
     def write(self, batch: DataFrame, number: int, run: str) -> None:
         """Write a batch, unless it is recorded as written. What has a key comes as changes, other rows are added."""
@@ -216,9 +218,6 @@ class Postgres:
     @property
     def _target(self) -> Identifier:
         return Identifier(*self.table.split("."))
-
-    def _refused(self, condition: str, place: Place | None, error: psycopg.Error, **more: str) -> WatersmeetError:
-        return refuse(condition, place, sink=self.format.sink.name, table=self.table, reason=_reason(error), **more)
 
     def _wrong(self, place: Place | None, reason: str, hint: str) -> WatersmeetError:
         refusal = self.format.wrong_option(f"USING {self.format.sink.format}", reason, hint)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from watersmeet.catalog import Field
 from watersmeet.formats.avro.schema import KEY_SCHEMA, SCHEMA
-from watersmeet.formats.registry import KEY_SUBJECT, SUBJECT
+from watersmeet.formats.registry import KEY_SUBJECT, SUBJECT, subject_in
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.private.told import arrow_schema
 
@@ -44,8 +44,8 @@ class Part:
         return f"#wrong {self.column}"
 
     def subject_in(self, said: Mapping[str, str], topic: str) -> str:
-        """The subject of its schemas: as options say, else as is usual for a topic."""
-        return said.get(self.subject, f"{topic}-{self.column}")
+        """The subject of its schemas."""
+        return subject_in(said, self.subject, self.column, topic)
 
 
 OF_VALUE = Part("value", SCHEMA, SUBJECT, ("it", "its bytes"))

@@ -120,6 +120,8 @@ class Checkpoint:
     def stored(self, spark_number: int) -> DataFrame:
         """What is stored of an operator of Spark's: a row per shard and name."""
         options = {"stateVarName": "state", "operatorId": str(spark_number), "batchId": str(self.batch)}
+        # Asked for, since Spark 4.1 reads no state before what coordinates states is there, which comes with streams.
+        _ = self.spark.streams
         with self.reading():
             frame = self.spark.read.format("statestore").options(**options).load(self.place)
         return frame.selectExpr("key.shard AS shard", "user_map_key.name AS name", "user_map_value.value AS value")

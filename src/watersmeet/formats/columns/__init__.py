@@ -1,0 +1,129 @@
+"""The columns of data, read without a JVM, from wherever each format tells them.
+
+Files of Parquet and Avro say what is in them; of JSON and CSV a sample of rows is looked at; tables of Delta and
+Iceberg have a log. Of records a schema tells the columns of their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from glob import glob
+from itertools import islice
+from pathlib import Path
+
+from watersmeet.catalog import Field, Source
+from watersmeet.formats.columns.avro import of_avro, of_schema_option
+from watersmeet.formats.columns.delta import FEED, of_delta
+from watersmeet.formats.columns.iceberg import of_iceberg
+from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merged, type_of
+from watersmeet.formats.columns.parquet import of_parquet
+from watersmeet.formats.columns.records import of_records
+from watersmeet.formats.columns.text import of_text, of_value
+from watersmeet.formats.source import local_path
+
+__all__ = ["FIXED", "Found", "NoColumnsError", "columns_of"]
+
+FILES = 10
+"""How many files are looked into."""
+
+_RATE = (("timestamp", "TIMESTAMP"), ("value", "BIGINT"))
+_KAFKA = (
+    ("key", "BINARY"), ("value", "BINARY"), ("topic", "STRING"), ("partition", "INT"), ("offset", "BIGINT"),
+    ("timestamp", "TIMESTAMP"), ("timestampType", "INT"),
+)  # fmt: skip
+FIXED = {"rate": _RATE, "rate-micro-batch": _RATE, "text": (("value", "STRING"),), "kafka": _KAFKA}
+"""Formats whose columns are always the same."""
+_OF_FILES, _TYPED = ("parquet", "avro", "json", "csv"), ("parquet", "avro")
+"""Formats of files that tell their columns, and those of them whose values have types."""
+_OF_TABLES = {"delta": of_delta, "iceberg": of_iceberg}
+"""Formats of tables that have a log, and what reads the columns of a folder from it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The columns of a source, and where they are told, the first of several files; empty: the format has them."""
+
+    fields: tuple[Field, ...]
+    file: str
+
+
+def columns_of(source: Source) -> Found:
+    """The columns of what a source reads; `NoColumnsError` if they cannot be known."""
+    format_, said = (source.format or "").lower(), source.said
+    if source.changes not in (None, "delta") or "value.format" in said:
+        kinds, file = of_records(source)
+    elif format_ in FIXED and "includeheaders" not in said:
+        kinds, file = dict[str, Kind](FIXED[format_]), ""
+    elif format_ in _OF_TABLES:
+        kinds, file = _OF_TABLES[format_](_folder(said), said)
+    elif format_ in _OF_FILES:
+        given = of_schema_option(said) if format_ == "avro" else None
+        kinds, file = _in_files(format_, _folder(said), said) if given is None else given
+    else:
+        known = f"files of {', '.join(_OF_FILES[:-1])} and {_OF_FILES[-1]} and from tables of delta and iceberg"
+        raise NoColumnsError(f"columns are read from {known}, not from {format_}")
+    # What a change does, and in which version, is none of the columns of the table.
+    hidden = FEED.keys() if source.changes is not None else ()
+    return Found(tuple(Field(name, type_of(kind)) for name, kind in kinds.items() if name not in hidden), file)
+
+
+def _folder(said: Mapping[str, str]) -> str:
+    path = local_path(said.get("path", ""))
+    if not path:
+        raise NoColumnsError("only its catalog knows them" if "table" in said else "no `path` is named")
+    if "://" in path:
+        raise NoColumnsError("columns are read from files of this machine only")
+    return path
+
+
+def _in_files(format: str, path: str, said: Mapping[str, str]) -> tuple[dict[str, Kind], str]:
+    """The columns of all of the first files together, and those that folders make."""
+    files = [*islice(_files(Path(path), format, said), FILES)]
+    if not files:
+        raise NoColumnsError(f"no file lies in {path} yet")
+    kinds: dict[str, Kind] = {}
+    for file in files:
+        for name, kind in _kinds(file, format, said).items():
+            kinds[name] = merged(kinds.get(name, ""), kind, name, is_typed=format in _TYPED)
+    kinds |= {name: kind for name, kind in _folders(path, files).items() if name not in kinds}
+    if not kinds:
+        raise NoColumnsError(f"{files[0]} has no row")
+    return kinds, str(files[0])
+
+
+def _kinds(file: Path, format: str, said: Mapping[str, str]) -> dict[str, Kind]:
+    match format:
+        case "parquet":
+            return of_parquet(file)
+        case "avro":
+            return of_avro(file, said)
+        case _:
+            return of_text(file, format, said)
+
+
+def _files(path: Path, format: str, said: Mapping[str, str]) -> Iterator[Path]:
+    """The files that Spark would read, by name."""
+    deep = said.get("recursivefilelookup", "").lower() == "true"
+    pattern = said.get("pathglobfilter", "*")
+    ending = ".avro" if format == "avro" and said.get("ignoreextension", "").lower() == "false" else ""
+    for root in sorted(map(Path, glob(str(path)))):  # noqa: PTH207 - the pattern may be absolute
+        for file in sorted(root.rglob(pattern)) if root.is_dir() else [root]:
+            inside = file.relative_to(root).parts
+            is_hidden = any(part.startswith(("_", ".")) and "=" not in part for part in inside)
+            is_below = all("=" in part for part in inside[:-1])
+            is_read = file.is_file() and file.name.endswith(ending) and file.stat().st_size
+            if is_read and not is_hidden and (deep or is_below):
+                yield file
+
+
+def _folders(path: str, files: Iterable[Path]) -> dict[str, Kind]:
+    """The columns that folders called ``name=value`` below the path make."""
+    found: dict[str, Kind] = {}
+    for file in files:
+        for part in file.parts[:-1]:
+            name, equals, value = part.partition("=")
+            if equals and part not in Path(path).parts:
+                kind = "" if value == "__HIVE_DEFAULT_PARTITION__" else of_value(value)
+                found[name] = merged(found.get(name, ""), kind, name)
+    return found

@@ -1,0 +1,160 @@
+"""The columns of Avro: as Spark reads files, from what each says of itself at its beginning; as values of records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from watersmeet.formats.avro.schema import AvroSchema, AvroType, nullable, read_schema
+from watersmeet.formats.binary import SchemaError
+from watersmeet.formats.columns.kinds import Kind, NoColumnsError, type_of
+from watersmeet.references import missing, resolved
+
+_MAGIC = b"Obj\x01"
+_SCHEMA, _SCHEMA_URL = "avroschema", "avroschemaurl"
+"""Options of Spark's, in small letters, that tell the schema whatever the files say."""
+_STABLE = "enablestableidentifiersforuniontype"
+_OWN_TYPE = "spark.sql.catalyst.type"
+"""Where Spark notes a type that Avro does not have."""
+_TYPES = {
+    "boolean": "BOOLEAN", "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "bytes": "BINARY",
+    "fixed": "BINARY", "string": "STRING", "enum": "STRING", "null": "",
+}  # fmt: skip
+_LOGICAL = {
+    "date": "DATE", "timestamp-millis": "TIMESTAMP", "timestamp-micros": "TIMESTAMP",
+    "local-timestamp-millis": "TIMESTAMP_NTZ", "local-timestamp-micros": "TIMESTAMP_NTZ",
+}  # fmt: skip
+_WIDER = ({"int", "long"}, {"float", "double"})
+"""Types of which Spark takes the wider one for a union of both."""
+
+
+def of_avro(file: Path, said: Mapping[str, str]) -> dict[str, Kind]:
+    """The columns of a file, with those options, in small letters."""
+    try:
+        with file.open("rb") as bytes_:
+            text = _schema_in(bytes_)
+    except (OSError, EOFError, ValueError) as error:
+        raise NoColumnsError(f"{file} is no Avro file") from error
+    return _as_spark_reads(text, said, f"the schema of {file}")
+
+
+def of_schema_option(said: Mapping[str, str]) -> tuple[dict[str, Kind], str] | None:
+    """The columns of the schema that an option tells instead of the files; None: none does."""
+    if _SCHEMA_URL in said:
+        raise NoColumnsError("their schema is where `avroSchemaUrl` says, which only Spark reads")
+    if _SCHEMA not in said:
+        return None
+    lacking = [*missing(said[_SCHEMA])]
+    if lacking:
+        raise NoColumnsError(lacking[0])
+    text = resolved({_SCHEMA: said[_SCHEMA]})[_SCHEMA]
+    return _as_spark_reads(text, said, "`avroSchema`"), "`avroSchema`"
+
+
+def of_schema(schema: AvroSchema) -> dict[str, Kind]:
+    """The columns of values of records, which are opened without Spark."""
+    return _Columns(schema).all
+
+
+def _as_spark_reads(text: str, said: Mapping[str, str], what: str) -> dict[str, Kind]:
+    if _OWN_TYPE in text:
+        raise NoColumnsError(f"{what} has types of Spark's own (`{_OWN_TYPE}`)")
+    try:
+        schema = read_schema(text)
+    except SchemaError as error:
+        raise NoColumnsError(f"{what} cannot be read: {error}") from error
+    return _Columns(schema, has_unions=True, is_stable=said.get(_STABLE, "").lower() == "true").all
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """What is made of a schema.
+
+    ``has_unions``: a value of several types is a struct with a member for each; ``is_stable``: called by these types.
+    """
+
+    schema: AvroSchema
+    has_unions: bool = False
+    is_stable: bool = False
+
+    @property
+    def all(self) -> dict[str, Kind]:
+        """The columns: the fields of the record that every row is."""
+        record = self.schema.whole(self.schema.type)
+        if record.kind != "record" or not record.fields:
+            raise NoColumnsError("a row in its schema is no record with fields")
+        return self._record(record, "", ())
+
+    def _record(self, record: AvroType, name: str, around: tuple[str, ...]) -> dict[str, Kind]:
+        if record.name in around:
+            raise NoColumnsError(f"its column `{name}` is within itself")
+        inside = (*around, record.name)
+        before = f"{name}." if name else ""
+        return {one.name: self._kind(one.type, f"{before}{one.name}", inside) for one in record.fields}
+
+    def _kind(self, told: AvroType, name: str, around: tuple[str, ...]) -> Kind:
+        type_ = self.schema.whole(nullable(self.schema.whole(told))[0])
+        match type_.kind:
+            case "record":
+                return self._record(type_, name, around)
+            case "union":
+                return self._union(type_, name, around)
+            case "array":
+                return [self._kind(type_.inner[0], name, around)]
+            case "map":
+                return f"MAP<STRING, {type_of(self._kind(type_.inner[0], name, around))}>"
+            case _ if type_.logical == "decimal":
+                return f"DECIMAL({type_.precision},{type_.scale})"
+            case _:
+                return _LOGICAL.get(type_.logical, _TYPES[type_.kind])
+
+    def _union(self, union: AvroType, name: str, around: tuple[str, ...]) -> Kind:
+        members = [one for one in union.inner if one.kind != "null"]
+        kinds = {one.kind for one in members}
+        if not members:
+            return ""
+        if not self.has_unions or self.is_stable:
+            raise NoColumnsError(f"its column `{name}` is of several types")
+        if kinds in _WIDER:
+            return "BIGINT" if "long" in kinds else "DOUBLE"
+        return {f"member{n}": self._kind(one, f"{name}.member{n}", around) for n, one in enumerate(members)}
+
+
+def _schema_in(file: BinaryIO) -> str:
+    """The schema that a file begins with: behind four bytes a map of names and values, in blocks."""
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise ValueError("it does not begin as such files do")
+    found: dict[str, bytes] = {}
+    while count := _long(file):
+        if count < 0:
+            # A block that tells its size, too.
+            _long(file)
+        for _ in range(abs(count)):
+            name = _bytes(file).decode()
+            found[name] = _bytes(file)
+    if "avro.schema" not in found:
+        raise ValueError("it has no schema")
+    return found["avro.schema"].decode()
+
+
+def _bytes(file: BinaryIO) -> bytes:
+    length = _long(file)
+    found = file.read(max(length, 0))
+    if len(found) != length:
+        raise EOFError
+    return found
+
+
+def _long(file: BinaryIO) -> int:
+    """A number in as many bytes as it needs, seven places in each, the lowest first, and the sign lowest of all."""
+    value = place = 0
+    while True:
+        byte = file.read(1)
+        if not byte or place > 63:
+            raise EOFError
+        value |= (byte[0] & 0x7F) << place
+        place += 7
+        if byte[0] < 0x80:
+            return (value >> 1) ^ -(value & 1)
