@@ -51,8 +51,8 @@ class _Sizes:
         return _point(contender, self._even(self.of(10**5)), "shards", shards, shards=shards)
 
     def batch(self, contender: str, rows: int) -> Run:
-        """Batches of so many rows: ten million of them fill the memory of four, and take their time."""
-        batches = self.batches if rows < 10**7 else 4
+        """Batches of so many rows; of large ones there are few, for they take their time."""
+        batches = self.batches if rows < 10**6 else min(4, self.batches)
         return _point(contender, self._even(self.of(rows), batches), "batch", self.of(rows))
 
     def _even(self, rows: int, batches: int | None = None) -> Workload:
