@@ -17,6 +17,8 @@ import argparse
 import json
 import os
 import platform
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,7 +33,7 @@ from bench import beside
 from bench.chart import draw
 from bench.data import Workload
 from bench.forecast import forecast_table
-from bench.running import TREE, Bench, Measure, Measured, Processes
+from bench.running import TREE, Bench, Measure, Measured, Processes, check
 from bench.sections import MINUTES, SECTIONS, UNASKED, about
 
 RESULTS = TREE / "bench" / "results"
@@ -48,25 +50,30 @@ def main(
     options = _options(arguments)
     console = Console()
     workload = Workload(options.rows, options.keys, options.batches, options.within)
+    measured: dict[str, list[Any]] = {}
     if options.beside is not None:
         found: list[beside.Beside] = []
         for one in beside.beside(options.beside, options.sections, workload, options.repeat):
             console.print(f"{one.section}, {one.run.label or one.run.contender}: {one.ratio:.2f}", style="dim")
             found.append(one)
         console.print(beside.table(found))
-        measured: dict[str, list[Any]] = {"beside": [beside.as_json(m) for m in found]}
+        measured["beside"] = [beside.as_json(m) for m in found]
+        console.print(f"Written to {_write(workload, measured, results)}")
     elif options.draw:
         measured = {str(path): _points(path) for path in options.draw}
     else:
         with Processes() as processes:
             tell = partial(console.print, style="dim")
             bench = Bench(workload, measure or processes, tell, options.rocksdb, options.only)
-            measured = {}
-            for name in options.sections:
-                measured[name] = bench.section(name)
-                console.print(SHOWN.get(name, _table)(name, measured[name]))
-    if not options.draw:
-        console.print(f"Written to {_write(workload, measured, results)}")
+            try:
+                for name in options.sections:
+                    measured[name] = []
+                    measured[name].extend(bench.runs(name))
+                    check(measured[name])
+                    console.print(SHOWN.get(name, _table)(name, measured[name]))
+            finally:
+                # What took minutes is not lost with what comes after it.
+                console.print(f"Written to {_write(workload, measured, results)}")
     points = [m for found in measured.values() for m in found if m.get("axis")]
     if points:
         chart.parent.mkdir(exist_ok=True, parents=True)
@@ -233,4 +240,6 @@ def _write(workload: Workload, measured: dict[str, list[Any]], results: Path) ->
 
 
 if __name__ == "__main__":
+    # A polite kill ends what was started, and what was measured is written.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,9 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None and self.running is not None:
+            self.running[1].terminate()
         self._end()
 
     def __call__(self, run: Run) -> Measured:
@@ -128,10 +130,16 @@ class Bench:
     only: str = ""
 
     def section(self, name: str) -> list[Measured]:
-        """What the runs of a section measured, or those of them whose labels say ``only`` that."""
-        measured = [self.run(run) for run in SECTIONS[name](self.workload) if self.only in (run.label or run.contender)]
+        """What the runs of a section measured."""
+        measured = list(self.runs(name))
         check(measured)
         return measured
+
+    def runs(self, name: str) -> Iterator[Measured]:
+        """The same as it comes; ``only`` those whose labels say that."""
+        for run in SECTIONS[name](self.workload):
+            if self.only in (run.label or run.contender):
+                yield self.run(run)
 
     def run(self, run: Run) -> Measured:
         """What a run measured, with what it is."""
