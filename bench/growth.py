@@ -89,7 +89,7 @@ class _Sizes:
 
 
 def _point(contender: str, workload: Workload, axis: str, value: int, shards: int = 2) -> Run:
-    label = f"{contender}, {axis} {value:,}"
+    point = f"{axis} {value:,}"
     partitions = shards if contender == THEIRS else 2
-    shared = f"{contender} {axis}"
-    return Run(contender, workload, label, shards=shards, partitions=partitions, axis=axis, value=value, shared=shared)
+    place = {"axis": axis, "value": value, "shared": f"{contender} {axis}", "agrees": point}
+    return Run(contender, workload, f"{contender}, {point}", shards=shards, partitions=partitions, **place)
