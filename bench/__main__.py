@@ -17,9 +17,12 @@ import argparse
 import json
 import os
 import platform
+import signal
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +33,8 @@ from bench import beside
 from bench.chart import draw
 from bench.data import Workload
 from bench.forecast import forecast_table
-from bench.running import TREE, Bench, Measure, Measured, in_a_process
-from bench.sections import SECTIONS, about
+from bench.running import TREE, Bench, Measure, Measured, Processes, check
+from bench.sections import MINUTES, SECTIONS, UNASKED, about
 
 RESULTS = TREE / "bench" / "results"
 CHART = TREE / "docs" / "images" / "growth.png"
@@ -39,7 +42,7 @@ CHART = TREE / "docs" / "images" / "growth.png"
 
 def main(
     arguments: Sequence[str] | None = None,
-    measure: Measure = in_a_process,
+    measure: Measure | None = None,
     results: Path = RESULTS,
     chart: Path = CHART,
 ) -> None:
@@ -47,43 +50,68 @@ def main(
     options = _options(arguments)
     console = Console()
     workload = Workload(options.rows, options.keys, options.batches, options.within)
+    measured: dict[str, list[Any]] = {}
     if options.beside is not None:
         found: list[beside.Beside] = []
         for one in beside.beside(options.beside, options.sections, workload, options.repeat):
             console.print(f"{one.section}, {one.run.label or one.run.contender}: {one.ratio:.2f}", style="dim")
             found.append(one)
         console.print(beside.table(found))
-        measured: dict[str, list[Any]] = {"beside": [beside.as_json(m) for m in found]}
+        measured["beside"] = [beside.as_json(m) for m in found]
+        console.print(f"Written to {_write(workload, measured, results)}")
+    elif options.draw:
+        measured = {str(path): _points(path) for path in options.draw}
     else:
-        bench = Bench(workload, measure, lambda said: console.print(said, style="dim"), options.rocksdb)
-        measured = {}
-        for name in options.sections:
-            measured[name] = bench.section(name)
-            console.print(SHOWN.get(name, _table)(name, measured[name]))
-    console.print(f"Written to {_write(workload, measured, results)}")
-    if "growth" in measured:
+        with Processes() as processes:
+            tell = partial(console.print, style="dim")
+            bench = Bench(workload, measure or processes, tell, options.rocksdb, options.only)
+            try:
+                for name in options.sections:
+                    measured[name] = []
+                    measured[name].extend(bench.runs(name))
+                    check(measured[name])
+                    console.print(SHOWN.get(name, _table)(name, measured[name]))
+            finally:
+                # What took minutes is not lost with what comes after it.
+                console.print(f"Written to {_write(workload, measured, results)}")
+    points = [m for found in measured.values() for m in found if m.get("axis")]
+    if points:
         chart.parent.mkdir(exist_ok=True, parents=True)
-        draw(measured["growth"], chart)
+        draw(points, chart)
         console.print(f"Drawn to {chart}")
 
 
+def _points(path: Path) -> list[Measured]:
+    """What a file of results has for the chart."""
+    return [m for found in json.loads(path.read_text())["measured"].values() for m in found]
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    names = "\n".join(f"  {name:<11} {about(name)}" for name in SECTIONS)
+    names = "\n".join(f"  {name:<12} {MINUTES[name]:>2} min  {about(name)}" for name in SECTIONS)
+    left_out = ", ".join(name for name in SECTIONS if name not in UNASKED)
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description=__doc__,
-        epilog=f"sections:\n{names}",
+        epilog=f"sections, and about how long each takes on two cores:\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     default = Workload()
     parser.add_argument(
-        "--sections", type=_sections, default=list(SECTIONS), metavar="NAME,...", help="all, unless some are named"
+        "--sections",
+        type=_sections,
+        default=list(UNASKED),
+        metavar="NAME,...",
+        help=f"all but {left_out}, unless some are named",
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose labels have this text in them")
     parser.add_argument("--rows", type=int, default=default.rows, help="rows of both sides together")
     parser.add_argument("--keys", type=int, default=default.keys, help="distinct keys")
     parser.add_argument("--batches", type=int, default=default.batches, help="micro-batches, one file per side each")
     parser.add_argument("--within", type=int, default=default.within, help="bound of the join in seconds")
     parser.add_argument("--rocksdb", help="which of Spark's own joins on RocksDB to take, as spark-rocksdb-2")
+    parser.add_argument(
+        "--draw", type=Path, nargs="+", metavar="FILE", help="measure nothing; draw the chart of growth from results"
+    )
     parser.add_argument("--beside", type=_tree, metavar="TREE", help="compare our contenders with those of this tree")
     parser.add_argument("--repeat", type=int, default=3, help="how often each is measured beside the other")
     return parser.parse_args(arguments)
@@ -104,7 +132,8 @@ def _tree(path: str) -> Path:
 
 def _table(name: str, measured: list[Measured]) -> Table:
     table = Table(title=about(name))
-    headings = ("rows/s", "s per batch", "median", "p99", "result rows", "rows kept", "JVM, MB", "workers, MB", "ratio")
+    headings = ("rows/s", "s per batch", "median", "p99", "result rows", "results/s", "rows kept", "JVM, MB",
+                "workers, MB", "ratio")  # fmt: skip
     table.add_column("contender")
     for heading in headings:
         table.add_column(heading, justify="right")
@@ -113,7 +142,8 @@ def _table(name: str, measured: list[Measured]) -> Table:
         ratio = "" if ours is None or m is ours else f"{m['seconds_per_batch'] / ours['seconds_per_batch']:.2f}"
         table.add_row(
             m["label"], f"{m['rows_per_second']:,}", f"{m['seconds_per_batch']:.3f}", f"{m['median']:.3f}",
-            f"{m['p99']:.3f}", "" if m["contender"] == "floor" else f"{m['results']:,}", f"{m['state_rows']:,}",
+            f"{m['p99']:.3f}", "" if m["contender"] == "floor" else f"{m['results']:,}",
+            f"{m.get('results_per_second', 0):,}", f"{m['state_rows']:,}",
             f"{m.get('jvm_megabytes', 0):,}", f"{m.get('workers_megabytes', 0):,}", ratio,
         )  # fmt: skip
     return table
@@ -153,7 +183,49 @@ def _chains(name: str, measured: list[Measured]) -> Table:
     return table
 
 
-SHOWN = {"start": _started, "chains": _chains, "cold": _cold, "forecast": forecast_table}
+def _growth(name: str, measured: list[Measured]) -> Table:
+    """What a row costs at every point, and the memory that was taken there."""
+    table = Table(title=about(name))
+    table.add_column("")
+    headings = ("\u00b5s per row", "s per batch", "rows kept", "JVM, MB", "workers, MB", "without mapped files, MB")
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for m in measured:
+        memory = (f"{m.get(f'{of}_megabytes', 0):,}" for of in ("jvm", "workers", "unmapped"))
+        cost = f"{1_000_000 / m['rows_per_second']:.2f}"
+        table.add_row(m["label"], cost, f"{m['seconds_per_batch']:.3f}", f"{m['state_rows']:,}", *memory)
+    return table
+
+
+def _cluster(name: str, measured: list[Measured]) -> Table:
+    """Seconds of a batch, which of them Spark takes around its job, and the processor time of all processes."""
+    table = Table(title=about(name))
+    table.add_column("")
+    for heading in (
+        "rows/s",
+        "s per batch",
+        "of which around the job",
+        "processor s per batch",
+        "JVMs, MB",
+        "workers, MB",
+    ):
+        table.add_column(heading, justify="right")
+    for m in measured:
+        shown = (f"{m[number]:.3f}" for number in ("seconds_per_batch", "around", "processor_seconds"))
+        memory = (f"{m.get(f'{of}_megabytes', 0):,}" for of in ("jvm", "workers"))
+        table.add_row(m["label"], f"{m['rows_per_second']:,}", *shown, *memory)
+    return table
+
+
+SHOWN = {
+    "start": _started,
+    "chains": _chains,
+    "cold": _cold,
+    "forecast": forecast_table,
+    "growth": _growth,
+    "growth-large": _growth,
+    "cluster": _cluster,
+}
 """Sections that have a table of their own."""
 
 
@@ -168,4 +240,6 @@ def _write(workload: Workload, measured: dict[str, list[Any]], results: Path) ->
 
 
 if __name__ == "__main__":
+    # A polite kill ends what was started, and what was measured is written.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     main()

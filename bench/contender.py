@@ -10,8 +10,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -37,6 +37,15 @@ MEMORY = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStorePro
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
+CHECKPOINTS = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled",
+)
+"""What says how checkpoints are written."""
+TIDY = {"spark.sql.streaming.minBatchesToRetain": "10"}
+"""A large state is written often: what it was a hundred batches ago would take more disk than all else."""
+EXECUTOR = "3g"
+"""The memory of an executor."""
 OF_SCRIPT = ("floor", "watersmeet", "watersmeet-window", "watersmeet-tables", "watersmeet-chain")
 
 
@@ -49,7 +58,9 @@ class Run:
 
     Runs of a section with the same word in ``agrees`` must give the same number of rows. ``axis`` and ``value`` are the
     place in a chart. ``streams``: how many streams a chain joins, which read the two sides in turn, and ``together``
-    whether its joins run in one operator; its processor time is told as well.
+    whether its joins run in one operator; its processor time is told as well. ``workers``: on a standalone cluster of
+    so many, 0 for local mode beside it. ``partitions``: those of Spark. ``shared``: runs of the same word follow each
+    other in one process, so that each begins warm.
     """
 
     contender: str
@@ -65,6 +76,9 @@ class Run:
     value: int = 0
     streams: int = 0
     together: str = "on"
+    workers: int | None = None
+    partitions: int = 2
+    shared: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -76,17 +90,46 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
     """Run a contender and measure it, in a session given or in one of its own."""
     launched = float(os.environ.get(LAUNCHED, time.time()))
     if spark is None:
-        log = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
-        made = {"spark.driver.memory": "6g"} | _conf(run)
-        spark = _plain(made) if run.plain else session("local[2]", conf=made, log=log)
-        if not run.plain:
-            keep_checkpoints_as_runs(spark)
-    else:
-        spark = spark.newSession()
-        for name, value in _conf(run).items():
-            spark.conf.set(name, value)
-        if run.plain and run.is_ours:
-            spark.conf.unset(PARTITIONS)
+        with _where(run) as (master, conf):
+            return _measure(run, folder, _session(run, master, conf), launched)
+    given = {name: spark.conf.get(name, "") for name in CHECKPOINTS}
+    spark = spark.newSession()
+    for name, value in ({name: value for name, value in given.items() if value} | _conf(run)).items():
+        spark.conf.set(name, value)
+    if run.plain and run.is_ours:
+        spark.conf.unset(PARTITIONS)
+    return _measure(run, folder, spark, launched)
+
+
+@contextmanager
+def _where(run: Run) -> Generator[tuple[str, dict[str, str]]]:
+    """The master of a run and what its driver is set to: a cluster that is there as long as it takes, or local mode."""
+    if not run.workers:
+        yield "local[2]", {"spark.driver.memory": "6g"}
+        return
+    from examples.cluster.standalone import DRIVER, standalone_cluster
+
+    environ = {"PYTHONPATH": os.environ["PYTHONPATH"]}
+    with (
+        tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as folder,
+        standalone_cluster(Path(folder), run.workers, 1, EXECUTOR, environ) as master,
+    ):
+        yield master, {**DRIVER, "spark.executor.memory": EXECUTOR}
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            active.stop()
+
+
+def _session(run: Run, master: str, conf: Mapping[str, str]) -> SparkSession:
+    made = {**conf, **_conf(run)}
+    if run.plain:
+        return _plain(made)
+    spark = session(master, conf=made, log=Path(tempfile.gettempdir()) / "watersmeet-bench.log")
+    keep_checkpoints_as_runs(spark)
+    return spark
+
+
+def _measure(run: Run, folder: Path, spark: SparkSession, launched: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as checkpoints:
         if run.cold:
             return _cold(launched, _writer(spark, run, folder, Path(checkpoints)))
@@ -96,7 +139,7 @@ def measure(run: Run, folder: Path, spark: SparkSession | None = None) -> dict[s
             return _rejoined(spark, run, folder)
         started = time.perf_counter()
         query = _writer(spark, run, folder, Path(checkpoints)).start()
-        spent = _processor_seconds(query) if run.streams else {}
+        spent = _processor_seconds(query) if run.streams or run.workers is not None else {}
         query.awaitTermination()
         return _measured(run, time.perf_counter() - started, list(query.recentProgress), spent)
 
@@ -193,9 +236,9 @@ def _first_results(spark: SparkSession, run: Run, folder: Path, checkpoints: Pat
 
 
 def _conf(run: Run) -> dict[str, str]:
-    conf = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+    conf = {"spark.sql.streaming.numRecentProgressUpdates": "10000"} | (TIDY if run.axis == "state" else {})
     if not run.plain:
-        conf[PARTITIONS] = "2"
+        conf[PARTITIONS] = str(run.partitions)
     if run.contender == "spark-memory":
         conf[PROVIDER] = MEMORY
     if run.contender.startswith("spark-rocksdb"):
@@ -223,7 +266,7 @@ def _query(spark: SparkSession, run: Run, folder: Path) -> DataFrame:
             left, right, on="left.id = right.id", within=run.workload.within_text, how=run.how, shards=shards
         )
         return joined.select("left_id", "left_ts", "left_amount", "right_ts", "right_amount")
-    interval = f"INTERVAL {run.workload.within} SECONDS"
+    interval = f"INTERVAL {run.workload.within_text}"
     bound = f"right.ts BETWEEN left.ts - {interval} AND left.ts + {interval}"
     joined = left.alias("left").join(right.alias("right"), F.expr(f"left.id = right.id AND {bound}"), run.how)
     return joined.selectExpr("left.id", "left.ts", "left.amount", "right.ts", "right.amount")
@@ -236,7 +279,7 @@ def _chain(run: Run, folder: Path) -> str:
         f" USING parquet OPTIONS (path '{folder / SIDES[n % 2]}', maxFilesPerTrigger '1');"
         for n in range(run.streams)
     )
-    interval = f"INTERVAL {run.workload.within} SECONDS"
+    interval = f"INTERVAL {run.workload.within_text}"
     bounds = f"BETWEEN s0.ts - {interval} AND s0.ts + {interval}"
     joins = " ".join(f"JOIN s{n} ON s0.id = s{n}.id AND s{n}.ts {bounds}" for n in range(1, run.streams))
     amounts = ", ".join(f"s{n}.amount AS amount{n}" for n in range(run.streams))
@@ -254,7 +297,8 @@ def _script(run: Run, folder: Path) -> str:
             for side in SIDES
         )
         columns = "l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount"
-        return f"{shards} {tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.id = r.id"
+        key = "id" if run.workload.shape == "table" else "count"
+        return f"{shards} {tables} SELECT TABLE {columns} FROM lefts l JOIN rights r ON l.{key} = r.{key}"
     schema, notes = (f"{SCHEMA}, note STRING", ", l.note, r.note AS right_note") if run.workload.text else (SCHEMA, "")
     streams = "".join(
         f"CREATE STREAM `{side}` ({schema}, WATERMARK FOR ts AS ts - INTERVAL {LAG_SECONDS} SECONDS)"
@@ -300,12 +344,20 @@ def _measured(run: Run, seconds: float, progress: list[Any], spent: Mapping[int,
         "results_per_second": round(sum(_rows(p) for p in steady) / sum(millis) * 1000),
         "seconds_per_batch": round(sum(millis) / len(millis) / 1000, 3),
         "median": round(median(millis) / 1000, 3),
+        "around": round(
+            median(p["durationMs"]["triggerExecution"] - p["durationMs"]["addBatch"] for p in steady) / 1000, 3
+        ),
         "p99": round(sorted(millis)[len(millis) * 99 // 100] / 1000, 3),
         "whole_run_seconds": round(seconds, 1),
         "state_rows": _state_rows(steady[-1]),
         "write_amplification": _write_amplification(batches),
         "last": steady[-1]["durationMs"],
     }
+
+
+def _around(millis: Mapping[str, int]) -> int:
+    """What of a batch is not its job: offsets, planning, logs, commits."""
+    return millis["triggerExecution"] - millis["addBatch"]
 
 
 def _write_amplification(progress: list[Any]) -> float:
@@ -329,7 +381,23 @@ def _rows(progress: Any) -> int:
     return 0 if observed is None else int(observed["rows"] or 0)
 
 
+def _asked(given: dict[str, Any]) -> Run:
+    return Run(**given | {"workload": Workload(**given["workload"])})
+
+
+def serve(lines: Iterable[str], spark: SparkSession | None = None) -> None:
+    """Measure the runs that come as lines, one after the other, in a session given or in one of their own."""
+    for line in lines:
+        given, folder = json.loads(line)
+        run = _asked(given)
+        if spark is None:
+            with _where(run) as (master, conf):
+                spark = _session(run, master, conf)
+        print("RESULT " + json.dumps(measure(run, Path(folder), spark)), flush=True)
+
+
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    asked = Run(**given | {"workload": Workload(**given["workload"])})
-    print("RESULT " + json.dumps(measure(asked, Path(sys.argv[2]))))
+    if len(sys.argv) == 1:
+        serve(sys.stdin)
+    else:
+        print("RESULT " + json.dumps(measure(_asked(json.loads(sys.argv[1])), Path(sys.argv[2]))))

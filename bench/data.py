@@ -17,12 +17,16 @@ LAG_SECONDS = 10
 START = 1_700_000_000
 SIDES = ("left", "right")
 
-Shape = Literal["uniform", "pairs", "skew", "dense", "table"]
+Shape = Literal["uniform", "pairs", "skew", "dense", "table", "hot", "spread"]
 """How rows meet. ``uniform``: keys at random. ``pairs``: every key once on each side, its two rows at most half a batch
 apart, so that a longer bound adds state and no result. ``skew``: uniform, but one key has 20 % of all rows, all of them
 on the left. ``dense``: a batch has a hundred rows of each of its keys on both sides, and no key comes again. ``table``:
-every key once on each side, as in ``pairs``; the small batches that follow are updates of keys at random."""
+every key once on each side, as in ``pairs``; the small batches that follow are updates of keys at random. ``hot``: the
+same on the left, and on the right three rows that every batch updates; all rows have the same ``count``. ``spread``:
+the same, but on the left each has a ``count`` of its own, and on the right three of these."""
 
+TABLES = ("table", "hot", "spread")
+FEW = 3
 ROWS_PER_DENSE_KEY = 100
 HOT_ROWS_OF_THE_LEFT = 0.4
 SCATTER = 0x1E3779B97F4A7C15
@@ -39,7 +43,7 @@ class Workload:
     rows: int = 8_000_000
     keys: int = 400_000
     batches: int = 16
-    within: int = 60
+    within: float = 60
     shape: Shape = "uniform"
     small_batches: int = 0
     small_rows: int = 2_000
@@ -48,7 +52,8 @@ class Workload:
     @property
     def within_text(self) -> str:
         """The bound as a duration."""
-        return f"{self.within} seconds"
+        whole = self.within == int(self.within)
+        return f"{int(self.within)} seconds" if whole else f"{round(self.within * 1_000_000)} microseconds"
 
     @property
     def folder_name(self) -> str:
@@ -73,7 +78,8 @@ def write(workload: Workload, root: Path) -> Path:
         before = 0
         for batch, size in enumerate(workload.sizes):
             path = folder / side / f"{batch:05}.parquet"
-            pq.write_table(_batch(workload, batch, before, size, is_left=side == "left"), path)
+            few = side == "right" and workload.shape in ("hot", "spread")
+            pq.write_table(_batch(workload, batch, before, FEW if few else size, is_left=side == "left"), path)
             # The file source takes files in the order of their times.
             os.utime(path, (START + batch,) * 2)
             before += size
@@ -86,15 +92,23 @@ def _batch(workload: Workload, batch: int, before: int, rows: int, *, is_left: b
     offset = np.sort(rng.integers(0, SECONDS_PER_BATCH * 1_000_000, rows))
     disorder = rng.integers(0, DISORDER_SECONDS * 1_000_000, rows)
     times = (START + batch * SECONDS_PER_BATCH) * 1_000_000 + offset - disorder
+    keys = _keys(workload, rng, before, rows, is_left=is_left)
+    # Of pairs there are up to a hundred million: few amounts take little room in files.
+    amounts = rng.integers(0, 100, rows).astype(np.float64) if workload.shape == "pairs" else rng.random(rows)
     return pa.table(
         {
-            "id": pa.array(_keys(workload, rng, before, rows, is_left=is_left)),
+            "id": pa.array(keys),
             "ts": pa.array(times, pa.timestamp("us", tz="UTC")),
-            "amount": pa.array(rng.random(rows)),
-            "count": pa.array(rng.integers(0, 1000, rows).astype(np.int32)),
+            "amount": pa.array(amounts),
+            "count": pa.array(_counts(workload, rng, keys)),
             **({"note": _texts(rng, rows, workload.text)} if workload.text else {}),
         }
     )
+
+
+def _counts(workload: Workload, rng: np.random.Generator, keys: np.ndarray) -> np.ndarray:
+    counts = {"hot": np.zeros_like(keys), "spread": keys}
+    return counts.get(workload.shape, rng.integers(0, 1000, len(keys))).astype(np.int32)
 
 
 def _texts(rng: np.random.Generator, rows: int, size: int) -> pa.Array:
@@ -105,12 +119,14 @@ def _texts(rng: np.random.Generator, rows: int, size: int) -> pa.Array:
 
 
 def _keys(workload: Workload, rng: np.random.Generator, before: int, rows: int, *, is_left: bool) -> np.ndarray:
-    if workload.shape in ("pairs", "table"):
+    if workload.shape == "pairs" or workload.shape in TABLES:
         loaded = workload.rows // 2 // workload.batches * workload.batches
-        is_update = workload.shape == "table" and before >= loaded
+        is_update = workload.shape in TABLES and before >= loaded
         numbers = (
             rng.integers(0, loaded, rows).astype(np.uint64) if is_update else before + np.arange(rows).astype(np.uint64)
         )
+        if workload.shape in ("hot", "spread"):
+            return numbers.astype(np.int64) if is_left else np.arange(rows)
         return ((numbers * np.uint64(SCATTER)) & np.uint64(2**63 - 1)).astype(np.int64)
     if workload.shape == "dense":
         return rng.permutation(before + np.arange(rows)) // ROWS_PER_DENSE_KEY

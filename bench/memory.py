@@ -9,12 +9,17 @@ from pathlib import Path
 
 
 class Peak:
-    """Samples the processes below one, once a second, until it is left."""
+    """Samples the processes below one, once a second, until it is left.
+
+    ``unmapped`` is what workers take besides files that they have mapped into memory, which the system takes back when
+    it needs room.
+    """
 
     def __init__(self, process: int) -> None:
         self.process = process
         self.jvm = 0
         self.workers = 0
+        self.unmapped = 0
         self.own = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -29,15 +34,21 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._stop.wait(1):
-            jvm, workers = memory(self.process)
+            jvm, workers, unmapped = _memory(self.process)
             self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
+            self.unmapped = max(self.unmapped, unmapped)
             with suppress(OSError):
                 self.own = max(self.own, _megabytes(self.process))
 
 
 def memory(process: int) -> tuple[int, int]:
     """Megabytes of the JVM and of all Python workers below a process; pages that workers share count once."""
-    jvm = workers = 0
+    return _memory(process)[:2]
+
+
+def _memory(process: int) -> tuple[int, int, int]:
+    """The same, and what of the workers' is no mapped file."""
+    jvm = workers = unmapped = 0
     for pid in _below(process):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
@@ -45,9 +56,10 @@ def memory(process: int) -> tuple[int, int]:
                 jvm += _megabytes(pid)
             elif any("daemon" in part or "driver_worker" in part for part in command):
                 workers += _megabytes(pid)
+                unmapped += _megabytes(pid, "Pss_Anon")
         except OSError:
             continue
-    return jvm, workers
+    return jvm, workers, unmapped
 
 
 def processor_seconds(process: int) -> float:
@@ -78,8 +90,8 @@ def _below(process: int) -> list[int]:
     return found
 
 
-def _megabytes(pid: int) -> int:
+def _megabytes(pid: int, kind: str = "Pss") -> int:
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
+        if line.startswith(f"{kind}:"):
             return int(line.split()[1]) // 1024
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 2**20

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ from bench.sections import ROCKSDB, SECTIONS
 TREE = Path(__file__).parents[1]
 """The tree of this benchmark."""
 FORMATS = ("2", "3", "4")
+LOG = Path(tempfile.gettempdir()) / "watersmeet-bench.log"
+LARGE = 24_000_000
+"""The files of a workload of more rows are removed when it was measured."""
 
 Measured = dict[str, Any]
 Measure = Callable[[Run], Measured]
@@ -39,7 +43,68 @@ def in_a_process(run: Run, tree: Path = TREE) -> Measured:
     path = os.pathsep.join((str(tree / "src"), str(TREE)))
     environ = os.environ | {"PYTHONPATH": path, LAUNCHED: str(time.time())}
     result, peak = told_by(run.contender, command, environ)
-    return {**result, "jvm_megabytes": peak.jvm, "workers_megabytes": peak.workers}
+    return _with_memory(result, peak)
+
+
+def _with_memory(result: Measured, peak: Peak) -> Measured:
+    megabytes = {"jvm": peak.jvm, "workers": peak.workers, "unmapped": peak.unmapped}
+    return {**result, **{f"{of}_megabytes": amount for of, amount in megabytes.items()}}
+
+
+class Processes:
+    """Measures each run in a process and a JVM of its own; runs that ``shared`` tells of follow each other in one."""
+
+    def __init__(self) -> None:
+        self.running: tuple[str, subprocess.Popen[str]] | None = None
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None and self.running is not None:
+            self.running[1].terminate()
+        self._end()
+
+    def __call__(self, run: Run) -> Measured:
+        """What a run measured."""
+        if not run.shared:
+            self._end()
+            return _without_large_data(run, in_a_process)
+        return _without_large_data(run, self._in_the_same)
+
+    def _in_the_same(self, run: Run) -> Measured:
+        if self.running is None or self.running[0] != run.shared:
+            self._end()
+            self.running = run.shared, self._start()
+        process = self.running[1]
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps([asdict(run), str(data_of(run.workload))]) + "\n")
+        process.stdin.flush()
+        with Peak(process.pid) as peak:
+            said = next((line for line in process.stdout if line.startswith("RESULT ")), None)
+        if said is None:
+            raise RuntimeError(f"{run.label} failed: see {LOG}")
+        return _with_memory(json.loads(said.removeprefix("RESULT ")), peak)
+
+    def _start(self) -> subprocess.Popen[str]:
+        environ = os.environ | {"PYTHONPATH": os.pathsep.join((str(TREE / "src"), str(TREE)))}
+        command = [sys.executable, "-m", "bench.contender"]
+        with LOG.open("a") as log:
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log, "text": True}
+            return subprocess.Popen(command, cwd=TREE, env=environ, **pipes)
+
+    def _end(self) -> None:
+        if self.running is not None:
+            self.running[1].communicate()
+            self.running = None
+
+
+def _without_large_data(run: Run, measure: Measure) -> Measured:
+    """What a run measured; what few would measure again is not left on the disk."""
+    found = measure(run)
+    if run.workload.rows > LARGE:
+        shutil.rmtree(data_of(run.workload))
+    return found
 
 
 def told_by(name: str, command: Sequence[str], environ: Mapping[str, str]) -> tuple[Measured, Peak]:
@@ -62,12 +127,19 @@ class Bench:
     measure: Measure
     tell: Callable[[str], None]
     rocksdb: str | None = None
+    only: str = ""
 
     def section(self, name: str) -> list[Measured]:
         """What the runs of a section measured."""
-        measured = [self.run(run) for run in SECTIONS[name](self.workload)]
+        measured = list(self.runs(name))
         check(measured)
         return measured
+
+    def runs(self, name: str) -> Iterator[Measured]:
+        """The same as it comes; ``only`` those whose labels say that."""
+        for run in SECTIONS[name](self.workload):
+            if self.only in (run.label or run.contender):
+                yield self.run(run)
 
     def run(self, run: Run) -> Measured:
         """What a run measured, with what it is."""

@@ -5,11 +5,13 @@ All sizes follow those of the workload given, so that a small one makes every se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 from bench.contender import Run
 from bench.data import Workload
+from bench.growth import largest, points
 
 MEMORY = "spark-memory"
 ROCKSDB = "spark-rocksdb"
@@ -116,7 +118,7 @@ def chains(workload: Workload) -> list[Run]:
 
 
 def tables(workload: Workload) -> list[Run]:
-    """Updates of 1 % of two tables that are joined, beside joining them anew; and of tables a tenth as large."""
+    """Updates of 1 % of two tables that are joined, beside joining them anew; tables a tenth as large; one hot key."""
     rows = workload.rows // 2
     updates = {"small_batches": _share(workload, 3 / 4), "small_rows": rows // 100}
     large = replace(workload, rows=rows, batches=2, shape="table", **updates)
@@ -124,7 +126,16 @@ def tables(workload: Workload) -> list[Run]:
         Run("watersmeet-tables", large, f"watersmeet, {rows // 2:,} rows a side", agrees="large"),
         Run("watersmeet-tables", replace(large, rows=rows // 10), f"watersmeet, {rows // 20:,} rows a side"),
         Run("spark-rejoin", large, f"Spark joins anew, {rows // 2:,} rows a side", agrees="large"),
+        *(_hot(workload, shape) for shape in ("hot", "spread")),
     ]
+
+
+def _hot(workload: Workload, shape: Literal["hot", "spread"]) -> Run:
+    """Three rows that change meet a table of a million: by one key that all of it has, or by a key each."""
+    rows = workload.rows // 8
+    work = replace(workload, rows=2 * rows, batches=2, shape=shape, small_batches=_share(workload, 1 / 4))
+    told = {"hot": f"one key with {rows:,} rows", "spread": f"{rows:,} keys"}
+    return Run("watersmeet-tables", work, f"watersmeet, {told[shape]} and 3 that change")
 
 
 def forecast(workload: Workload) -> list[Run]:
@@ -142,23 +153,28 @@ def forecast(workload: Workload) -> list[Run]:
 
 
 def growth(workload: Workload) -> list[Run]:
-    """Throughput against the number of shards, the size of the state, of a batch, and the number of keys."""
-    return [replace(run, label=f"{run.contender}, {run.axis} {run.value:,}") for run in _growing(workload)]
+    """Cost per row against the number of shards, the rows of state, the rows of a batch, and the number of keys."""
+    return points(workload)
 
 
-def _growing(workload: Workload) -> Iterator[Run]:
-    part = replace(workload, rows=workload.rows // 8, batches=_share(workload, 1 / 2))
-    pairs = replace(part, shape="pairs", batches=_share(workload, 3 / 4))
-    batches = _share(workload, 3 / 8)
-    for shards in (1, 2, 4, 16, 64):
-        yield Run("watersmeet", part, shards=shards, axis="shards", value=shards)
-    for contender in ("watersmeet", MEMORY):
-        for within in (60, 960):
-            yield Run(contender, replace(pairs, within=within), axis="state", value=within)
-        for rows in (workload.rows // 400, workload.rows // 80, workload.rows // 20):
-            yield Run(contender, replace(part, rows=rows * batches, batches=batches), axis="batch", value=rows)
-        for keys in (1_000, 1_000_000):
-            yield Run(contender, replace(part, keys=keys, within=10), axis="keys", value=keys)
+def growth_large(workload: Workload) -> list[Run]:
+    """The largest points: 10^8 rows of state, 10^7 keys, batches of 10^7 rows; 8 GB of disk."""
+    return largest(workload)
+
+
+def cluster(workload: Workload) -> list[Run]:
+    """The same join on a standalone cluster of one, two and four workers with a core each, beside local mode."""
+    part = replace(workload, rows=workload.rows // 4, batches=_share(workload, 1 / 2))
+    shards = 4
+    return [
+        Run(c, part, f"{c}, {_workers(n)}", shards=shards, partitions=shards, workers=n, agrees="inner")
+        for c in ("watersmeet", MEMORY)
+        for n in (0, 1, 2, 4)
+    ]
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker{'s' if number > 1 else ''}" if number else "local mode"
 
 
 def _share(workload: Workload, share: float) -> int:
@@ -181,7 +197,17 @@ SECTIONS: dict[str, Section] = {
     "tables": tables,
     "forecast": forecast,
     "growth": growth,
+    "growth-large": growth_large,
+    "cluster": cluster,
 }
+
+MINUTES = {
+    "throughput": 7, "outer": 6, "state": 4, "small": 12, "shards": 2, "defaults": 5, "start": 2, "cold": 2, "skew": 5,
+    "windows": 4, "chains": 5, "tables": 4, "forecast": 6, "growth": 20, "growth-large": 15, "cluster": 8,
+}  # fmt: skip
+"""About how long each section takes on two cores."""
+UNASKED = tuple(name for name in SECTIONS if name != "growth-large")
+"""The sections of a run that names none."""
 
 
 def about(name: str) -> str:

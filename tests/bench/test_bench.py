@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from bench.beside import beside, table
-from bench.contender import Run, measure
+from bench.contender import Run, measure, serve
 from bench.data import Workload
 from bench.floor import Floor
+from bench.growth import largest, points
 from bench.running import TREE, Bench, Measured, check, data_of
 from bench.sections import MEMORY, ROCKSDB, SECTIONS
 from rich.console import Console
@@ -32,11 +33,11 @@ AT_ONCE = 3
 
 def kind(run: Run) -> tuple[object, ...]:
     """What makes a query another one. Runs that differ in their rows alone are measured once, and so are starts of
-    Spark's own join on one store.
+    Spark's own join on one store; a cluster has tests of its own.
     """
     is_start = run.starts > 0 or run.cold
     contender = MEMORY if is_start and not run.is_ours else run.contender
-    return contender, run.how, run.starts > 0, run.cold
+    return contender, run.how, run.starts > 0, run.cold, run.workload.shape == "hot"
 
 
 @pytest.mark.spark
@@ -50,7 +51,7 @@ def test_all_sections_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     folders = [data_of(run.workload) for run in runs.values()]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         measured = dict(zip(runs, pool.map(lambda *of: measure(*of, spark), runs.values(), folders), strict=True))
-    bench.main(SIZE, lambda run: measured[kind(run)], tmp_path, tmp_path / "growth.png")
+    bench.main([*SIZE, "--sections", ",".join(SECTIONS)], lambda run: measured[kind(run)], tmp_path, tmp_path / "a.png")
     shown = capsys.readouterr().out
     assert shown.count("┏") == len(SECTIONS), "a table each"
     [written] = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
@@ -58,7 +59,41 @@ def test_all_sections_run(spark: SparkSession, tmp_path: Path, capsys: pytest.Ca
     assert all(m["median"] > 0 for section in written["measured"].values() for m in section)
     inner = [m for m in written["measured"]["throughput"] if m["contender"] != "floor"]
     assert {m["results"] for m in inner} == {inner[0]["results"]} and inner[0]["results"] > 0
-    assert (tmp_path / "growth.png").exists()
+    assert (tmp_path / "a.png").exists()
+    bench.main(["--draw", *map(str, tmp_path.glob("*.json"))], results=tmp_path, chart=tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "a.png").read_bytes()
+
+
+@pytest.mark.spark
+def test_runs_share_a_process(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [run for run in points(TINY) if run.axis == "state" and run.is_ours][:1]
+    serve([json.dumps([asdict(run), str(data_of(run.workload))]) for run in asked], spark)
+    [told] = [json.loads(line.removeprefix("RESULT ")) for line in capsys.readouterr().out.splitlines()]
+    assert told["rows"] == asked[0].workload.rows and told["median"] > 0
+
+
+def test_growth_has_every_point_that_was_asked_for() -> None:
+    found = {(run.axis, run.contender): set[int]() for run in points(Workload())}
+    for run in (*points(Workload()), *largest(Workload())):
+        found[run.axis, run.contender].add(run.value)
+        assert run.axis != "batch" or 2 * run.workload.sizes[-1] == run.value
+    ours = {axis: sorted(values) for (axis, contender), values in found.items() if contender == "watersmeet"}
+    assert (ours["shards"][0], ours["shards"][-1]) == (1, 64)
+    assert [min(ours["state"]), max(ours["state"])] == [10**4, 10**8]
+    assert [min(ours["keys"]), max(ours["keys"])] == [1, 10**7]
+    assert [min(ours["batch"]), max(ours["batch"])] == [10**3, 10**7]
+    assert all(len(found[axis, MEMORY]) >= 3 for axis in ours)
+
+
+def test_some_runs_of_a_section() -> None:
+    seen: list[str] = []
+
+    def measured(run: Run) -> Measured:
+        seen.append(run.label)
+        return {"results": 1}
+
+    Bench(TINY, measured, lambda _: None, only="keys").section("growth")
+    assert seen and all("keys" in label for label in seen)
 
 
 @pytest.mark.spark

@@ -44,6 +44,31 @@ def test_the_oldest_runs_go_when_the_budget_is_spent(tmp_path: Path, shared: boo
 
 
 @pytest.mark.parametrize("shared", [False, True])
+def test_most_of_a_state_that_does_not_fit_is_there_when_it_is_read_again(tmp_path: Path, shared: bool) -> None:
+    run, rounds, found = batch(*range(1000)), 12, 0
+    cache = RunCache(budget=3 * 9000, folder=tmp_path if shared else None)
+    for name in "abcd" * rounds:
+        if cache.find("owner", name) is None:
+            assert cache.put_again("owner", name, run) == run
+        else:
+            found += 1
+    assert found > 2 * rounds
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_runs_that_nobody_reads_leave_room_in_the_end(tmp_path: Path, shared: bool) -> None:
+    run = batch(*range(1000))
+    cache = RunCache(budget=3 * 9000, folder=tmp_path if shared else None)
+    for name in "abc":
+        cache.put("ended", name, run)
+    for _ in range(3 * caches.STAYING):
+        for name in "ab":
+            if cache.find("owner", name) is None:
+                cache.put_again("owner", name, run)
+    assert names(cache) == {"a", "b"}
+
+
+@pytest.mark.parametrize("shared", [False, True])
 def test_a_shard_keeps_only_what_it_still_has(tmp_path: Path, shared: bool) -> None:
     cache = RunCache(folder=tmp_path if shared else None)
     for name in "abc":

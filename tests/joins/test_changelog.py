@@ -22,9 +22,13 @@ from tests.joins.test_reference_duckdb import JOIN, sql
 from watersmeet.joins.changelog.definition import Reference, frozen
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.changelog.table_join import TableJoin
-from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.changes import OP, ROWS_PER_PIECE, WEIGHT
 from watersmeet.joins.core.operator import StateOverflowError
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.state import table as state_table
+from watersmeet.joins.state.budget import Budget
+from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.table import consolidated
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -223,3 +227,25 @@ def test_a_large_result_comes_in_pieces() -> None:
         pieces = list(join.stream(store, {port: table}, {}))
     rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
     assert sum(rows) == 640_000 and len(rows) > 1
+
+
+@pytest.mark.parametrize("kind", ["inner", "full"])
+def test_one_key_with_many_rows_takes_no_more_memory_than_many_keys(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[int] = []
+
+    def counted(rows: Rows, is_oldest: bool = True) -> Rows:
+        held.append(len(rows))
+        return consolidated(rows, is_oldest)
+
+    budget = Budget(block=1_000, balanced=True, chunk=1_000)
+    join = ChangelogJoin(kind, side("l"), side("r"), budget=budget)
+    store, size, few = MemoryStore(), 20_000, 30
+    for start in range(0, size, 4_000):
+        values = [str(i) for i in range(start, start + 4_000)]
+        join.step(store, {0: pa.table({"l.k": np.ones(4_000, np.int64), "l.v": values})}, {})
+    monkeypatch.setattr(state_table, "consolidated", counted)
+    pieces = list(join.stream(store, {1: changes("r", [(1, f"x{i}", 1) for i in range(few)])}, {}))
+    rows = [piece.num_rows for piece in pieces if isinstance(piece, pa.Table)]
+    assert sum(rows) == size * few + (size if kind == "full" else 0)
+    assert max(rows) < 2 * ROWS_PER_PIECE < sum(rows)
+    assert max(held) <= 3 * budget.chunk

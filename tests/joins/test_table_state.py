@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.joins.test_properties import forget_decoded_runs
 
 from watersmeet.joins.core.changes import OP, POSITION, WEIGHT
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.layout import Layout, Rows, together
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.state.table import BUDGET, Table, chunked, consolidated, table_layout, weighted
 from watersmeet.testing import MemoryStore
@@ -81,6 +82,35 @@ def test_a_table_is_the_sum_of_its_changes(batches: list[list[Change]], asked: l
         forget_decoded_runs()
         assert whole(opened(store, TINY)) == there
         assert len(state) >= len(there)
+
+
+@pytest.mark.parametrize("runs", [1, 5])
+def test_a_code_with_many_rows_is_read_and_merged_some_of_them_at_a_time(runs: int) -> None:
+    budget = replace(BUDGET, block=300, chunk=200)
+    state = opened(MemoryStore(), budget)
+    for number in range(runs):
+        rows = [(7, f"{i}", 1) for i in range(number, 2_000, runs)] + [(number, "x", 1), (9, f"{number}", 1)]
+        gone = [(7, f"{i}", -1) for i in range(number - 1, 2_000, 10 * runs)] if number else []
+        state.spine.add(consolidated(LAYOUT.sorted(changes(rows + gone))))
+    expected = whole(opened_like(state))
+    many = {row: n for row, n in expected.items() if row[0] == 7}
+    parts = [bag(part) for part in state.parts(np.array([7]))]
+    assert len(parts) > 1 and max(map(len, parts)) <= 2 * budget.block
+    assert sum(map(len, parts)) == len(many) and dict(row for part in parts for row in part.items()) == many
+    assert int(state.counts(np.array([7]))[0]) >= len(many)
+    merged = list(state.spine.merged())
+    assert max(map(len, merged)) <= 2 * budget.block
+    assert [int(part.codes[0]) for part in merged] == sorted(int(part.codes[0]) for part in merged)
+    state.spine.compact()
+    assert len(state.spine.runs) == 1 and whole(state) == expected
+
+
+def opened_like(state: Table) -> Table:
+    """The same rows in a table that holds all of them at once."""
+    other = opened(MemoryStore())
+    for run in state.spine.runs:
+        other.spine.add(together([state.spine.read(block) for block in run]))
+    return other
 
 
 @quick

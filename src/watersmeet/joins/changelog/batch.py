@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,8 @@ from watersmeet.joins.core.matching import Ints
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.state.layout import Rows
 from watersmeet.joins.state.table import chunked
+
+_T = TypeVar("_T")
 
 
 def stream(
@@ -56,20 +59,27 @@ def _meet(tables: Tables, new: Sequence[Rows]) -> Iterator[pa.Table]:
 
 def _meet_some(tables: Tables, new: Sequence[Rows]) -> Iterator[pa.Table]:
     """The changes of the result that these changes make, which have all codes of a stretch."""
-    old = [_stored(tables, port, np.unique(new[1 - port].codes)) for port in (LEFT, RIGHT)]
     sums = [np.zeros(len(rows), np.int64) for rows in new]
-    shifts = [np.zeros(len(rows), np.int64) for rows in old]
-    yield from _pair(tables, new[LEFT], new[RIGHT], sums[LEFT], sums[RIGHT])
-    yield from _pair(tables, new[LEFT], old[RIGHT], sums[LEFT], shifts[RIGHT])
-    yield from _pair(tables, old[LEFT], new[RIGHT], shifts[LEFT], sums[RIGHT])
+    yield from _pair(tables, new, sums)
+    for port in (RIGHT, LEFT):
+        for old in _stored(tables, port, np.unique(new[1 - port].codes)):
+            shifts = np.zeros(len(old), np.int64)
+            yield from _pair(tables, _beside(port, old, new), _beside(port, shifts, sums))
+            if tables.join.tracked[port]:
+                yield from _turn(tables, port, old, shifts)
     for port in (LEFT, RIGHT):
         if tables.join.tracked[port]:
             yield from tables.alone(port, new[port], new[port].weights * tables.join.meets(sums[port]))
-            yield from _turn(tables, port, old[port], shifts[port])
 
 
-def _pair(tables: Tables, left: Rows, right: Rows, left_sums: Ints, right_sums: Ints) -> Iterator[pa.Table]:
+def _beside(port: int, mine: _T, both: Sequence[_T]) -> tuple[_T, _T]:
+    """What is of this port, with what is of the other."""
+    return (mine, both[RIGHT]) if port == LEFT else (both[LEFT], mine)
+
+
+def _pair(tables: Tables, both: Sequence[Rows], sums: Sequence[Ints]) -> Iterator[pa.Table]:
     """The changes that the pairs of these rows make; and add to each row's sum what it matches."""
+    (left, right), (left_sums, right_sums) = both, sums
     if not len(left) or not len(right):
         return
     if not tables.join.shows_pairs:
@@ -86,16 +96,18 @@ def _turn(tables: Tables, port: int, rows: Rows, shifts: Ints) -> Iterator[pa.Ta
     if not len(rows):
         return
     join = tables.join
-    before = _sums(join, port, rows, _stored(tables, 1 - port, np.unique(rows.codes)))
+    before = np.zeros(len(rows), np.int64)
+    for others in _stored(tables, 1 - port, np.unique(rows.codes)):
+        before += _sums(join, port, rows, others)
     turned = join.meets(before + shifts) - join.meets(before)
     yield from tables.alone(port, rows, rows.weights * turned)
 
 
-def _stored(tables: Tables, port: int, codes: Ints) -> Rows:
-    """The rows that a table had before the batch for these codes, without those that never match."""
-    rows = tables.tables[port].matching(codes)
+def _stored(tables: Tables, port: int, codes: Ints) -> Iterator[Rows]:
+    """The rows that a table had before the batch for these codes, in parts, without those that never match."""
     side = tables.join.sides[port]
-    return rows.where(side.alive(rows.table)) if side.upsert_key else rows
+    for rows in tables.tables[port].parts(codes):
+        yield rows.where(side.alive(rows.table)) if side.upsert_key else rows
 
 
 def _sums(join: TableJoin, port: int, rows: Rows, others: Rows) -> Ints:

@@ -17,7 +17,7 @@ Everything is linear in the rows of the own side, so it makes no difference whet
 or twice with weight 1.
 
 Invariant. Only rows of one code match, so a batch is worked off by stretches of codes for which the stored rows fit in
-memory; the rows of a single code are always held together.
+memory; where those of a single code do not, it meets them some at a time.
 """
 
 from __future__ import annotations

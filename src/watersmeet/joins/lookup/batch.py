@@ -167,17 +167,18 @@ def _meet(step: Lookup, rows: Rows) -> Generator[pa.Table, None, Bools]:
     met = np.zeros(len(rows), np.bool_)
     codes = np.unique(rows.codes)
     for some in chunked(codes, step.table.counts(codes), step.join.budget.chunk):
-        found = step.table.matching(some)
         first, last = int(some[0]), int(some[-1])
         start = int(np.searchsorted(rows.codes, first, "left"))
         asking = rows.codes[start : int(np.searchsorted(rows.codes, last, "right"))]
-        times, none = np.zeros(len(found), np.int64), np.zeros(asking.size, np.int64)
-        for piece in stretches(found.codes, times, asking, none, none).pieces(ROWS_PER_PIECE):
-            pairs = _verified(step.join, rows, found, Pairs(piece.probe + start, piece.build))
-            if pairs.probe.size:
-                met[pairs.probe] = True
-                step.shard.tally.matched += int(pairs.probe.size)
-                yield _joined(step.join, rows.take(pairs.probe), found.take(pairs.build))
+        none = np.zeros(asking.size, np.int64)
+        for found in step.table.parts(some):
+            times = np.zeros(len(found), np.int64)
+            for piece in stretches(found.codes, times, asking, none, none).pieces(ROWS_PER_PIECE):
+                pairs = _verified(step.join, rows, found, Pairs(piece.probe + start, piece.build))
+                if pairs.probe.size:
+                    met[pairs.probe] = True
+                    step.shard.tally.matched += int(pairs.probe.size)
+                    yield _joined(step.join, rows.take(pairs.probe), found.take(pairs.build))
     return met
 
 

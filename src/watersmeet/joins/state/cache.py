@@ -17,6 +17,10 @@ BUDGET = 2 * 2**30
 """Bytes of decoded runs, of one process or of one folder."""
 SHARE = 16
 """When a process has added one part in so many of the budget to a folder, it looks how much is there."""
+STAYING = 8
+"""Where there is no room, one run in so many that are read again takes the place of others. A state that is larger than
+the budget is read from one end to the other in every batch: if each run took the place of the oldest, none would be
+there when its turn comes."""
 SMALLEST = 64 * 1024
 """A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
@@ -31,6 +35,7 @@ class RunCache:
         self.owned: defaultdict[str, set[str]] = defaultdict(set)
         self.size = 0
         self.added = budget
+        self.room = self.again = 0
 
     def find(self, owner: str, name: str) -> pa.RecordBatch | None:
         """A run, if it is at hand."""
@@ -43,8 +48,25 @@ class RunCache:
                 self._hold(owner, name, found)
         return found
 
+    def put_again(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
+        """Keep a run at hand that was read from the state, if there is room; gives it as it is kept."""
+        if run.nbytes > self.room:
+            self.room = self.budget - self._taken
+            if run.nbytes > self.room:
+                self.again += 1
+                if self.again % STAYING:
+                    return run
+        self.room -= run.nbytes
+        self.put(owner, name, run)
+        return self.runs.get((owner, name), run)
+
+    @property
+    def _taken(self) -> int:
+        """The bytes of runs in the folder, or in this process."""
+        return self.size if self.folder is None else sum(size for _, size, _ in self._files())
+
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
-        """Keep a run at hand."""
+        """Keep a run at hand; where there is no room, the oldest go."""
         if self.folder is None or run.nbytes < SMALLEST:
             # A small part of a large table would keep all of it in memory.
             part = run.get_total_buffer_size() > 2 * SMALLEST and self.folder is not None
@@ -97,6 +119,18 @@ class RunCache:
 
     def _make_room(self, newest: Path) -> None:
         """Remove the oldest files until the rest fits: they are the nearest to the end of their lives."""
+        sized = self._files()
+        excess = sum(size for _, size, _ in sized) - self.budget
+        for _, size, path in sorted(sized):
+            if excess <= 0 or path == newest:
+                return
+            self._let_go(path.parent.name, path.stem)
+            with suppress(OSError):
+                path.unlink()
+            excess -= size
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """The runs in the folder: when each was written, its bytes, and where it is."""
         assert self.folder is not None
         sized: list[tuple[float, int, Path]] = []
         owners = [self.folder / owner for owner in _listed(self.folder)]
@@ -106,14 +140,7 @@ class RunCache:
             except OSError:
                 continue
             sized.append((found.st_mtime, found.st_size, path))
-        excess = sum(size for _, size, _ in sized) - self.budget
-        for _, size, path in sorted(sized):
-            if excess <= 0 or path == newest:
-                return
-            self._let_go(path.parent.name, path.stem)
-            with suppress(OSError):
-                path.unlink()
-            excess -= size
+        return sized
 
 
 at_hand = RunCache()

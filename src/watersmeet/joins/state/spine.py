@@ -18,6 +18,7 @@ from watersmeet.joins.core.identity import Names
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools
 from watersmeet.joins.core.operator import Store
 from watersmeet.joins.state import cache
+from watersmeet.joins.state.apart import Hash, fitting
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import (
     DIRECTORY,
@@ -39,8 +40,9 @@ Rule = Callable[[Rows, bool], Rows]
 GONE = "gone"
 """The note that says which rows of a block are there no longer."""
 
-BLOCKS_AT_HAND = 64
-"""So many blocks are held in a step for further questions: most ask twice, for old rows and for matches."""
+BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
+"""So many blocks are held in a step for further questions, unless they have more rows: most ask twice, for old rows and
+for matches."""
 
 
 class State:
@@ -67,10 +69,20 @@ class State:
         if self.value is not None:
             cache.at_hand.retain(self.directory.owner, listed)
 
-    def spine(self, name: str, layout: Layout, budget: Budget | None = None, rule: Rule | None = None) -> Spine:
-        """The rows of that name."""
+    def spine(
+        self,
+        name: str,
+        layout: Layout,
+        budget: Budget | None = None,
+        rule: Rule | None = None,
+        hash_of: Hash | None = None,
+    ) -> Spine:
+        """The rows of that name; ``hash_of``: equal for rows that the rule must see together, even if a code has many.
+
+        Without it the rule sees all rows of a code together.
+        """
         if name not in self.spines:
-            self.spines[name] = Spine(self, name, layout, budget or Budget(), rule)
+            self.spines[name] = Spine(self, name, layout, budget or Budget(), rule, hash_of)
         return self.spines[name]
 
     @property
@@ -99,11 +111,14 @@ class Spine:
     ``runs`` are oldest first. A question goes through ``blocks`` by their ranges and reads those that matter.
     """
 
-    def __init__(self, state: State, name: str, layout: Layout, budget: Budget, rule: Rule | None) -> None:
+    def __init__(
+        self, state: State, name: str, layout: Layout, budget: Budget, rule: Rule | None, hash_of: Hash | None
+    ) -> None:
         self.state = state
         self.layout = layout
         self.budget = budget
         self.rule = rule
+        self.hash_of = hash_of
         self.kinds = dict(layout.notes)
         self.runs: list[Run] = list(state.directory.runs.get(name, ()))
         self.written = self.written_bytes = 0
@@ -133,7 +148,7 @@ class Spine:
         rows = self._held.get(block.name)
         if rows is None:
             rows = self._decoded(block)
-            if len(self._held) >= BLOCKS_AT_HAND:
+            if len(self._held) >= BLOCKS_AT_HAND or sum(map(len, self._held.values())) >= ROWS_AT_HAND:
                 self._held.clear()
             self._held[block.name] = rows
         if not self.kinds:
@@ -232,12 +247,13 @@ class Spine:
         runs = self.runs if runs is None else runs
         is_oldest = bool(runs) and runs[0] is self.runs[0]
         for low, high in _ranges([block for run in runs for block in run], self.budget.chunk):
-            parts = [part for run in runs for block in run for part in self._between(block, low, high)]
-            if parts:
-                rows = self.layout.merged(parts)
-                rows = rows if self.rule is None else self.rule(rows, is_oldest)
-                if len(rows):
-                    yield rows
+            parts = [part for run in runs for block in run for part in self.between(block, low, high)]
+            for some in fitting(parts, high, self.budget.chunk, self.hash_of):
+                if some:
+                    rows = self.layout.merged(some)
+                    rows = rows if self.rule is None else self.rule(rows, is_oldest)
+                    if len(rows):
+                        yield rows
 
     def save(self) -> tuple[Run, ...]:
         """Merge runs that have become many, store what is new, and return what there is now."""
@@ -264,7 +280,7 @@ class Spine:
     def _named(self, rows: Rows) -> Block:
         return Block.of(rows, counted=not self.layout.sort_time)
 
-    def _between(self, block: Block, low: int, high: int) -> Iterator[Rows]:
+    def between(self, block: Block, low: int, high: int) -> Iterator[Rows]:
         """The rows of a block that are there and have codes from ``low`` to ``high``, as one part, or none."""
         if block.lowest_code > high or low > block.highest_code:
             return
@@ -307,8 +323,7 @@ class Spine:
             value = self.state.store.get(f"run/{block.name}")
             if value is None:
                 raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
-            batch = decode_rows(value)
-            cache.at_hand.put(owner, block.name, batch)
+            batch = cache.at_hand.put_again(owner, block.name, decode_rows(value))
         return known_rows(batch, self.layout, self.state.names)
 
     def _put_new(self, rows: Rows) -> Block:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import OP, POSITION, WEIGHT, grouped, key_ids
+from watersmeet.joins.core.changes import OP, POSITION, WEIGHT, grouped, key_ids, row_codes
 from watersmeet.joins.core.matching import Ints, Stretches
 from watersmeet.joins.core.operator import StateOverflowError
+from watersmeet.joins.state.apart import some_at_a_time
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Layout, NoteKind, Rows, together
@@ -80,7 +81,7 @@ class Table:
     @staticmethod
     def of(state: State, name: str, layout: Layout, budget: Budget = BUDGET) -> Table:
         """The table of that name in a shard."""
-        return Table(state.spine(name, layout, budget, consolidated))
+        return Table(state.spine(name, layout, budget, consolidated, _hashes))
 
     def __len__(self) -> int:
         return len(self.spine)
@@ -98,6 +99,21 @@ class Table:
         """The rows of these codes (sorted, each once), consolidated and in the order of their codes."""
         return consolidated(self.stored(codes))
 
+    def parts(self, codes: Ints) -> Iterator[Rows]:
+        """The same in parts: of one code that has more rows than are held at once, some of them at a time."""
+        if codes.size != 1 or int(self.counts(codes)[0]) <= self.spine.budget.chunk:
+            yield self.matching(codes)
+            return
+        code = int(codes[0])
+        runs = [[part for block in run for part in self.spine.between(block, code, code)] for run in self.spine.runs]
+        runs = [run for run in runs if run]
+        if len(runs) == 1:
+            # A run has each row once.
+            yield from runs[0]
+            return
+        for some in some_at_a_time([part for run in runs for part in run], self.spine.budget.chunk, _hashes):
+            yield consolidated(self.layout.merged(some))
+
     def stored(self, codes: Ints) -> Rows:
         """What is stored for these codes (sorted, each once), in their order: equal rows more than once, perhaps."""
         parts: list[Rows] = []
@@ -110,11 +126,13 @@ class Table:
 
         A bound that is low enough is taken from the directory, so that nothing is read for it.
         """
-        most = sum(max(block.most for block in run) for run in self.spine.runs)
-        if most * codes.size <= self.spine.budget.chunk:
-            return np.full(codes.size, most)
-        found = np.zeros(codes.size, np.int64)
-        for block, start, stop in self._located(codes):
+        located, found = list(self._located(codes)), np.zeros(codes.size, np.int64)
+        for block, start, stop in located:
+            found[start:stop] += block.most
+        if int(found.sum()) <= self.spine.budget.chunk:
+            return found
+        found[:] = 0
+        for block, start, stop in located:
             stored, some = self.spine.read(block).codes, codes[start:stop]
             found[start:stop] += np.searchsorted(stored, some, "right") - np.searchsorted(stored, some, "left")
         return found
@@ -143,7 +161,7 @@ class Table:
         last[ids[order]] = order
         latest = table.take(pa.array(np.sort(last[last >= 0])))
         new = weighted(self.layout, latest.select(list(self.layout.columns)))
-        old = self.matching(np.unique(new.codes))
+        old = self._replaceable(new, key)
         both = together([new, old])
         keys = key_ids(both.table, key)
         replaced = np.flatnonzero(np.isin(keys[len(new) :], keys[: len(new)])) + len(new)
@@ -152,16 +170,34 @@ class Table:
         changes = both.with_beside(**{WEIGHT: weights}).take(np.concatenate([replaced, inserted]))
         return consolidated(self.layout.sorted(changes))
 
+    def _replaceable(self, new: Rows, key: Sequence[str]) -> Rows:
+        """The rows that these may replace, and others of their codes, unless a code has more than are held at once."""
+        codes, size = np.unique(new.codes), self.spine.budget.chunk
+        counts = self.counts(codes)
+        if int(counts.max()) <= size:
+            return self.matching(codes)
+        hashes = np.unique(row_codes(new.table, key))
+        found = [
+            part.where(np.isin(row_codes(part.table, key), hashes))
+            for some in chunked(codes, counts, size)
+            for part in self.parts(some)
+        ]
+        return together(found)
+
+
+def _hashes(rows: Rows) -> Ints:
+    return row_codes(rows.table, rows.table.schema.names)
+
 
 def chunked(codes: Ints, counts: Ints, size: int) -> Iterator[Ints]:
-    """Codes in stretches for which there are few more than ``size`` rows each, unless one code alone has more.
+    """Codes in stretches for which there are few more than ``size`` rows each; one that alone has more is by itself.
 
     >>> [part.tolist() for part in chunked(np.array([3, 5, 8, 9]), np.array([2, 2, 9, 0]), 4)]
     [[3, 5], [8], [9]]
     """
     if codes.size:
-        before = (np.cumsum(counts) - counts) // size
-        yield from np.split(codes, np.flatnonzero(np.diff(before)) + 1)
+        before, large = (np.cumsum(counts) - counts) // size, counts > size
+        yield from np.split(codes, np.flatnonzero((np.diff(before) > 0) | large[1:] | large[:-1]) + 1)
 
 
 def keep_within(tables: Sequence[Table], max_rows: int | None) -> None:
