@@ -1,8 +1,9 @@
-"""A table of a database whose driver comes with a package: `check --deep` and `run`, where no server answers."""
+"""Tables of databases whose drivers come with packages: one that is read, and one whose server does not answer."""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +19,17 @@ CREATE TABLE c (id BIGINT, name STRING, PRIMARY KEY (id)) USING jdbc
 SELECT STREAM o.id, c.name FROM o JOIN c ON o.id = c.id;
 """
 PACKAGE = "org.postgresql:postgresql:42.7.4"
+SQLITE = "org.xerial:sqlite-jdbc:3.47.1.0"
+
+
+def called(folder: Path, command: str, *options: str) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-m", "watersmeet.cli", command, "q.sql", "--format", "json", *options]
+    return subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=200)
 
 
 def refused(folder: Path, command: str, *options: str) -> dict[str, str]:
     """The one refusal of a command, without anything else."""
-    arguments = [sys.executable, "-m", "watersmeet.cli", command, "q.sql", "--format", "json", *options]
-    said = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=200)
+    said = called(folder, command, *options)
     assert "Traceback" not in said.stderr and "secret" not in said.stdout + said.stderr
     [refusal] = json.loads(said.stdout + said.stderr)["refusals"]
     return {"exit": str(said.returncode), **refusal}
@@ -40,3 +46,20 @@ def test_what_to_do_without_a_driver_and_without_a_server(tmp_path: Path) -> Non
             pytest.skip(f"the driver cannot be had: {found['message']}")
         assert (found["condition"], found["exit"]) == ("DATABASE_UNREACHABLE", "4"), found
         assert "`c` reads c of a database" in found["message"] and "onnection refused" in found["message"]
+
+
+def test_a_driver_that_comes_with_a_package_reads_the_table(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.json").write_text('{"id": 2, "t": "2026-03-02T08:00:00Z"}\n')
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("CREATE TABLE c (id INTEGER, name TEXT)")
+        connection.execute("INSERT INTO c VALUES (1, 'one'), (2, 'two')")
+    text = SQL.replace("jdbc:postgresql://127.0.0.1:1/shop", f"jdbc:sqlite:{tmp_path}/shop.db")
+    into = "CREATE SINK out USING json OPTIONS (path 'out'); INSERT INTO out SELECT STREAM"
+    (tmp_path / "q.sql").write_text(text.replace("SELECT STREAM", into))
+    said = called(tmp_path, "run", "--once", "--packages", SQLITE)
+    if "JARS_NOT_FETCHED" in said.stdout + said.stderr:
+        pytest.skip("the driver cannot be had")
+    assert said.returncode == 0, said.stderr
+    rows = [json.loads(line) for file in (tmp_path / "out").glob("*.json") for line in file.open()]
+    assert rows == [{"id": 2, "name": "two"}]
