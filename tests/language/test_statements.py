@@ -469,6 +469,21 @@ def test_what_an_unreadable_statement_would_declare_is_not_missed(unread: str):
     assert not {"UNKNOWN_SOURCE", "UNKNOWN_COLUMN"} & {refusal.condition for refusal in others}
 
 
+@pytest.mark.parametrize(
+    ("columns", "behind", "hint"),
+    [
+        ("", "WATERMARK t", "CREATE STREAM s (WATERMARK FOR t AS t - INTERVAL 5 SECONDS)"),
+        ("(id BIGINT)", "WATERMARK FOR at", "CREATE STREAM s (..., WATERMARK FOR at AS at - INTERVAL 5 SECONDS)"),
+    ],
+)
+def test_a_watermark_behind_the_options_is_told_its_place(columns: str, behind: str, hint: str):
+    with pytest.raises(WatersmeetError) as caught:
+        read_script(f"CREATE STREAM s {columns} USING json OPTIONS (path '/in') {behind};")
+    assert hint in caught.value.refusals[0].parameters["hint"]
+    declared = hint.replace("...", "id BIGINT, at TIMESTAMP")
+    assert read_script(f"{declared} USING json OPTIONS (path '/in'); SELECT STREAM * FROM s;")
+
+
 @pytest.mark.parametrize("name", ["create", "set", "insert", "with"])
 def test_the_words_that_begin_a_statement_are_names_where_none_begins(name: str):
     _, asked = query(f"SELECT STREAM {name}.id AS {name}, a.x {name} FROM a {name} JOIN b ON {name}.id = b.id")

@@ -13,6 +13,7 @@ from watersmeet.language.reader.elsewhere import (
     refused_behind_columns,
     refused_constraint,
     refused_instead_of_columns,
+    watermark_behind,
 )
 from watersmeet.language.reader.expression import read_or
 from watersmeet.language.reader.leaves import read_amount
@@ -77,6 +78,8 @@ def read_source(cursor: Cursor, kind: SourceKind) -> Stream:
     if not cursor.at_end:
         if (refused := refused_behind_columns(cursor, name.text)) is not None:
             raise refused
+        if cursor.at("WATERMARK"):
+            raise watermark_behind(cursor, kind, name.text, columns=bool(columns.fields))
         words = ("USING",) * (format_ is None) + ("OPTIONS",) * (not options)
         words = () if order else (*words, *(("ORDER BY",) if kind == "stream" else ("CHANGES",) * (changes is None)))
         raise cursor.misspelt(words, " or ".join((*words, "`;`")), "end the statement with `;`.")

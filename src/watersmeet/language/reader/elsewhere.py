@@ -115,6 +115,15 @@ def refused_behind_columns(cursor: Cursor, name: str) -> WatersmeetError | None:
     return None
 
 
+def watermark_behind(cursor: Cursor, kind: str, name: str, *, columns: bool) -> WatersmeetError:
+    """The refusal of a watermark that is not among the columns of a source; ``columns``: whether it has any."""
+    column = cursor.peek(2 if cursor.peek(1).word == "FOR" else 1)
+    text = column.text if column.is_name else "t"
+    inside = f"({'..., ' * columns}WATERMARK FOR {text} AS {text} - INTERVAL 5 SECONDS)"
+    hint = f"write it in the bracket behind the name: `CREATE {kind.upper()} {name} {inside}`."
+    return cursor.unsupported(f"WATERMARK behind {name}", hint)
+
+
 _BEHIND = (
     (("PARTITIONED", "BY"), "leave it out: folders named `column=value` below the path are found by themselves."),
     (("PARTITION", "BY"), "leave it out: rows go to where the keys of a join send them."),
