@@ -41,7 +41,8 @@ def draw(measured: list[dict[str, Any]], path: Path) -> None:
         panel.grid(visible=True, alpha=0.3)
     panels[0].set_yscale("log")
     panels[0].set_ylabel("microseconds per row")
-    panels[0].legend(loc="best", fontsize="small")
+    if panels[0].has_data():
+        panels[0].legend(loc="best", fontsize="small")
     figure.suptitle("Interval join, two cores, steady state: what a row costs as things grow")
     figure.savefig(path, dpi=110)
     plt.close(figure)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -397,6 +398,8 @@ def serve(lines: Iterable[str], spark: SparkSession | None = None) -> None:
 
 
 if __name__ == "__main__":
+    # A polite kill must not leave a cluster behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if len(sys.argv) == 1:
         serve(sys.stdin)
     else:

@@ -203,7 +203,7 @@ SECTIONS: dict[str, Section] = {
 
 MINUTES = {
     "throughput": 7, "outer": 6, "state": 4, "small": 12, "shards": 2, "defaults": 5, "start": 2, "cold": 2, "skew": 5,
-    "windows": 4, "chains": 5, "tables": 4, "forecast": 6, "growth": 20, "growth-large": 15, "cluster": 8,
+    "windows": 4, "chains": 5, "tables": 4, "forecast": 6, "growth": 10, "growth-large": 6, "cluster": 7,
 }  # fmt: skip
 """About how long each section takes on two cores."""
 UNASKED = tuple(name for name in SECTIONS if name != "growth-large")
