@@ -118,10 +118,9 @@ def test_columns_are_those_that_delta_gives_whatever_became_of_its_table(lakes: 
     check()
     # Not by ALTER TABLE, for which this Delta lacks a class of this Spark.
     row = lakes.sql("SELECT 1 AS c, DATE '2026-03-02' AS k, 'x' AS `the part`")
-    changed = (("append", "mergeSchema", "2L AS `odd name`"), ("overwrite", "overwriteSchema", "'x' AS h"))
-    for mode, option, more in changed:
-        row.selectExpr("*", more).write.format("delta").mode(mode).option(option, "true").save(str(path))
-        check()
+    more = row.selectExpr("*", "2L AS `odd name`")
+    more.write.format("delta").mode("append").option("mergeSchema", "true").save(str(path))
+    check()
     first = lakes.read.format("delta").option("versionAsOf", "0").load(str(path))
     assert told("delta", path, versionAsOf="0") == given(first)
     for _ in range(3):

@@ -46,8 +46,8 @@ def is_unknown_format(error: Exception) -> bool:
 
 
 def is_of_database(error: Exception) -> bool:
-    """Whether a database or its driver says so, which Spark hands on as it is, in Java."""
-    return "java.sql." in str(error) or "SQLException" in str(error)
+    """Whether a database or its driver says so: up to 4.1 Spark hands that on as it is, in Java."""
+    return any(word in str(error) for word in ("java.sql.", "SQLException", "FAILED_JDBC"))
 
 
 @contextmanager
@@ -71,10 +71,11 @@ def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetE
         return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
     hint = "correct the options; they are Spark's own for this format."
     if is_of_database(error):
-        if _SILENT_DATABASE in str(error):
+        reason = (root_cause(error) or first_line(error)).removesuffix(".")
+        if any(word in str(error) for word in _SILENT_DATABASE):
             told = {"name": source.name, "does": "reads", "table": source.said.get("dbtable", "a query")}
-            return refuse("DATABASE_UNREACHABLE", place, **told, reason=root_cause(error) or first_line(error))
-        error = RuntimeError(root_cause(error) or first_line(error))
+            return refuse("DATABASE_UNREACHABLE", place, **told, reason=reason)
+        error = RuntimeError(reason)
         hint = "correct `url`, `user`, `password` and `dbtable`."
     return refuse("WRONG_OPTION", place, format=format_, option=f"USING {format_}", reason=first_line(error), hint=hint)
 
@@ -108,8 +109,8 @@ def unreached(text: str, used: Iterable[Source | Sink]) -> WatersmeetError | Non
 
 _OPTION = re.compile(r"\boptions?\b|\bpath\b.* not specified|does not support", re.IGNORECASE)
 _ABSENT_TOPIC = re.compile(r"UnknownTopicOrPartitionException|Topic (?P<topic>\S+) not present in metadata")
-_SILENT_DATABASE = "java.net."
-"""Where Java has the errors of connections that nobody took."""
+_SILENT_DATABASE = ("java.net.", "FAILED_JDBC.CONNECTION")
+"""Where Java has the errors of connections that nobody took, and what Spark makes of them from 4.2 on."""
 _SILENT_BROKER = "apache.kafka.common.errors.TimeoutException"
 
 
