@@ -79,7 +79,7 @@ bench: install ## the same join through Watersmeet and through Spark's own, side
 FLINK := apache-flink==2.3.0
 PATHWAY := pathway==0.33.0
 
-bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed ## the same queries on Flink and Pathway, and Nexmark
+bench-peers: install .venv-peers-flink/.installed .venv-peers-pathway/.installed ## the same queries, Nexmark's among them, on Flink, Pathway, Kafka Streams and Hazelcast
 	$(BIN)/python -m bench.peers
 
 .venv-peers-flink/.installed: PACKAGE = $(FLINK)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 
 class Peak:
-    """Samples the processes below one, once a second, until it is left.
+    """Samples a process and those below it, once a second, until it is left: megabytes, and processor seconds.
 
     ``unmapped`` is what workers take besides files that they have mapped into memory, which the system takes back when
     it needs room.
@@ -21,6 +22,8 @@ class Peak:
         self.workers = 0
         self.unmapped = 0
         self.own = 0
+        self.processor = 0.0
+        self._before = _ended()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -31,14 +34,22 @@ class Peak:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        # What has ended since the last sample, if those that started it have waited for it.
+        self.processor = max(self.processor, _ended() - self._before)
 
     def _watch(self) -> None:
         while not self._stop.wait(1):
             jvm, workers, unmapped = _memory(self.process)
             self.jvm, self.workers = max(self.jvm, jvm), max(self.workers, workers)
             self.unmapped = max(self.unmapped, unmapped)
+            self.processor = max(self.processor, processor_seconds(self.process))
             with suppress(OSError):
                 self.own = max(self.own, _megabytes(self.process))
+
+
+def _ended() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def memory(process: int) -> tuple[int, int]:

@@ -1,9 +1,15 @@
-"""``make bench-peers``: whole runs of the same queries on Watersmeet, Flink and Pathway, over the same rows.
+"""``make bench-peers``: whole runs of the same queries on Watersmeet and on other systems, over the same rows.
 
 First each query is run on a few rows and the results are compared, row for row; then on all of them into nothing. A run
-is timed from the launch of its process to its end, so with everything that a start costs; ``run`` is the part after
-what was asked is declared. Two cores each; Flink keeps its state on the heap and takes no checkpoints, while
-Watersmeet commits every batch. Flink and Pathway are those of .venv-peers-flink and .venv-peers-pathway.
+is timed from the launch of its process to its end, so with everything that a start costs; ``start`` is the part until
+what was asked is declared. ``steady`` leaves out what a run of the first quarter of the rows takes. Two cores each;
+Flink keeps its state on the heap and takes no checkpoints, while Watersmeet and Spark commit every batch.
+
+``topics`` is the interval join from topics of a broker into another one. There Flink takes checkpoints, too, a run ends
+with the last joined record, and ``steady`` is the time after a quarter of them.
+
+Flink and Pathway are those of .venv-peers-flink and .venv-peers-pathway, Kafka Streams and Hazelcast come from Maven
+Central. What cannot be had does not run, and is said.
 
     .venv/bin/python -m bench.peers --queries interval,q9 --rows 2000000
 """
@@ -12,12 +18,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,85 +28,148 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.contender import LAUNCHED
-from bench.data import Workload
-from bench.peers import data
-from bench.peers.queries import QUERIES, WITHIN, Compared
-from bench.running import TREE, told_by
+from bench.peers import topics
+from bench.peers.files import Told, in_a_process, missing, rows_of, workload_of
+from bench.peers.queries import PEERS, QUERIES, WATERSMEET, Compared
+from bench.running import TREE
+from watersmeet.demo.broker import broker
 
 FEW = 20_000
 """So many rows are enough to see that results are the same."""
-BATCHES = 16
-PEERS = ("watersmeet", "flink", "pathway")
-JOBS = Path(__file__).parent
+TOPICS, TOPICS_ROWS = "topics", 4_000_000
+ALL = (*QUERIES, TOPICS)
+RESULTS = TREE / "bench" / "results"
+EVERYBODY = tuple(dict.fromkeys((*PEERS, *topics.PEERS)))
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A whole run: seconds from the launch of the process, of them those before and after all was declared."""
+    """A whole run: seconds from the launch of the process, until all was declared, and for the first quarter.
+
+    ``processor``: the processor seconds of all its processes; ``megabytes``: their memory at its peak.
+    """
 
     query: str
     peer: str
     rows: int
     seconds: float
     start: float
-    run: float
+    quarter: float
     megabytes: int
+    processor: float
 
     @property
-    def rows_per_second(self) -> int:
+    def rows_per_second(self) -> float:
         """Of the whole run."""
-        return round(self.rows / self.seconds)
+        return self.rows / self.seconds
+
+    @property
+    def steady(self) -> float:
+        """Rows per second of the last three quarters."""
+        return self.rows * 3 / 4 / max(self.seconds - self.quarter, 1e-3)
+
+    @property
+    def per_core(self) -> float:
+        """Rows per second that a processor is busy."""
+        return self.rows / max(self.processor, 1e-3)
 
 
-Told = Callable[..., dict[str, Any]]
-"""Runs a query on a peer and tells what it said."""
-
-
-def main(arguments: Sequence[str] | None = None, told: Told | None = None) -> None:
-    """Compare the results of the queries that are asked for, then time them."""
+def main(arguments: Sequence[str] | None = None, told: Told | None = None, results: Path = RESULTS) -> None:
+    """Compare the results of the queries that are asked for, then time them; ``told``: not in processes, but so."""
     options = _options(arguments)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    able = {peer for name in options.queries for peer in _able(name)}
+    peers = [peer for peer in options.peers if peer in able]
+    absent = {peer: reason for peer in peers if told is None and (reason := missing(peer)) is not None}
+    for peer, reason in absent.items():
+        console.print(f"{peer} does not run: {reason}")
+    peers = [peer for peer in peers if peer not in absent]
+    ask = told or in_a_process
     timed: list[Timed] = []
     for name in options.queries:
-        query = QUERIES[name]
-        few, all_ = (rows_of(query, rows) for rows in (min(FEW, options.rows), options.rows))
-        peers = [peer for peer in options.peers if peer != "pathway" or name == "interval"]
-        ask = told or in_a_process
-        found = {peer: ask(query, peer, few, collect=True)["rows"] for peer in peers}
-        _compare(query, found)
-        results = len(next(iter(found.values())))
-        console.print(f"{name}: {results:,} rows of {few.rows:,}, the same everywhere", style="dim")
-        if options.check:
-            continue
-        for peer in peers:
-            timed.append(_timed(query, peer, all_, ask(query, peer, all_, collect=False)))
-            console.print(f"{name}, {peer}: {timed[-1].seconds:.1f} s", style="dim")
+        runs = (
+            over_topics(options, peers, console) if name == TOPICS else over_files(options, name, peers, ask, console)
+        )
+        for one in runs:
+            timed.append(one)
+            console.print(f"{one.query}, {one.peer}: {one.seconds:.1f} s", style="dim")
     if timed:
         console.print(_table(timed))
-        path = TREE / "bench" / "results" / f"peers-{int(time.time())}.json"
-        path.parent.mkdir(exist_ok=True)
+        path = results / f"peers-{int(time.time())}.json"
+        results.mkdir(exist_ok=True, parents=True)
         path.write_text(json.dumps([asdict(one) for one in timed], indent=1))
         console.print(f"Written to {path}")
 
 
+def _able(name: str) -> Sequence[str]:
+    return topics.PEERS if name == TOPICS else QUERIES[name].peers
+
+
+def over_files(
+    options: argparse.Namespace, name: str, peers: Sequence[str], told: Told, console: Console
+) -> Iterator[Timed]:
+    """Compare the results of a query on few rows, then time it on all, unless only that was asked."""
+    query = QUERIES[name]
+    peers = [peer for peer in peers if peer in _able(name)]
+    rows = options.rows or query.rows
+    few = rows_of(query, options.format, min(FEW, rows))
+    found = {peer: told(query, peer, few, collect=True)["rows"] for peer in peers} if options.compare else {}
+    _compare(query.name, {peer: _narrowed(query, peer, rows) for peer, rows in found.items()})
+    if found:
+        console.print(f"{name}: {len(found[peers[0]]):,} rows of {few.rows:,}, the same everywhere", style="dim")
+    for peer in peers if options.time else ():
+        quarter, whole = (
+            told(query, peer, rows_of(query, options.format, rows, part), collect=False) for part in (4, 1)
+        )
+        numbers = (whole["seconds"], whole["start"], quarter["seconds"], whole["megabytes"], whole["processor"])
+        yield Timed(name, peer, rows, *numbers)
+
+
+def over_topics(options: argparse.Namespace, peers: Sequence[str], console: Console) -> Iterator[Timed]:
+    """The same for the interval join from topics into a topic."""
+    peers = [peer for peer in peers if peer in _able(TOPICS)]
+    rows = options.rows or TOPICS_ROWS
+    with broker() as kafka:
+        if options.compare:
+            few = workload_of(min(FEW, rows))
+            names, results = topics.fill(kafka.address, few), topics.expected(few)
+            joins = {peer: topics.within(few, peer, kafka.address, names, "few") for peer in peers}
+            found: dict[str, list[list[Any]]] = {}
+            for peer, join in joins.items():
+                found[peer] = topics.joined_rows(join, results)
+                console.print(f"{TOPICS}, {peer}: {len(found[peer]):,} rows", style="dim")
+            _compare(TOPICS, found)
+            console.print(f"{TOPICS}: {results:,} rows of {few.rows:,}, the same everywhere", style="dim")
+        if options.time:
+            all_ = workload_of(rows)
+            names, results = topics.fill(kafka.address, all_), topics.expected(all_)
+            for peer in peers:
+                run = topics.run(topics.within(all_, peer, kafka.address, names, "all"), results)
+                yield Timed(TOPICS, peer, rows, run.seconds, run.start, run.quarter, run.megabytes, run.processor)
+
+
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    about = {query.name: query.about for query in QUERIES.values()} | {TOPICS: "the interval join, over a broker"}
     parser = argparse.ArgumentParser(
         prog="python -m bench.peers",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="queries:\n" + "\n".join(f"  {query.name:<9} {query.about}" for query in QUERIES.values()),
+        epilog="queries:\n" + "\n".join(f"  {name:<9} {text}" for name, text in about.items()),
     )
+    parser.add_argument("--queries", type=_among(ALL), default=list(ALL), metavar="NAME,...", help="all of them")
     parser.add_argument(
-        "--queries", type=_among(QUERIES), default=list(QUERIES), metavar="NAME,...", help="all of them"
+        "--peers", type=_among(EVERYBODY), default=list(EVERYBODY), metavar="NAME,...", help="all that can be had"
     )
-    parser.add_argument("--peers", type=_among(PEERS), default=_installed(), metavar="NAME,...", help="all installed")
-    parser.add_argument("--rows", type=int, default=8_000_000, help="rows, or events, of each query")
-    parser.add_argument("--check", action="store_true", help="only compare the results")
+    parser.add_argument("--rows", type=int, default=0, help="rows, or events, of each query, in place of its own")
+    parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the files")
+    parser.add_argument("--check", dest="time", action="store_false", help="only compare the results")
+    parser.add_argument("--no-check", dest="compare", action="store_false", help="only time them")
     return parser.parse_args(arguments)
 
 
-def _among(known: Sequence[str] | dict[str, Any] | Any) -> Callable[[str], list[str]]:
+def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
     def named(text: str) -> list[str]:
         if unknown := sorted(set(text.split(",")) - set(known)):
             raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}, but {', '.join(known)}")
@@ -112,53 +178,14 @@ def _among(known: Sequence[str] | dict[str, Any] | Any) -> Callable[[str], list[
     return named
 
 
-def _python(peer: str) -> str:
-    return sys.executable if peer == "watersmeet" else str(TREE / f".venv-peers-{peer}" / "bin" / "python")
-
-
-def _installed() -> list[str]:
-    return [peer for peer in PEERS if Path(_python(peer)).exists()]
-
-
-def rows_of(query: Compared, rows: int) -> data.Written:
-    """The rows of a query, or events, so many; they are written once."""
-    if query.name == "interval":
-        return data.interval(Workload(rows=rows, keys=max(10, rows // 20), batches=BATCHES))
-    return data.nexmark(rows, BATCHES, Path(tempfile.gettempdir()) / "watersmeet-bench")
-
-
-def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]:
-    """What a process of the peer says."""
-    if peer == "watersmeet":
-        job, asked = ["-m", "bench.peers.our_job"], {"name": query.name, "script": query.our_script(rows.batches)}
-    elif peer == "flink":
-        job, asked = [str(JOBS / "flink_job.py")], {"declared": query.flink_script(rows.halves), "query": query.flink}
-    else:
-        job, asked = [str(JOBS / "pathway_job.py")], {"folder": str(rows.headed), "within": WITHIN}
-    command = [_python(peer), *job, json.dumps({**asked, "collect": collect})]
-    path = os.pathsep.join((str(TREE / "src"), str(TREE)))
-    own = {"PYTHONPATH": path} if peer == "watersmeet" else {"JVM_ARGS": "-Xmx6g"}
-    launched = time.time()
-    environ = os.environ | own | {LAUNCHED: str(launched)}
-    told, peak = told_by(f"{query.name} on {peer}", command, environ)
-    return {**told, "seconds": time.time() - launched, "megabytes": peak.jvm + peak.workers + peak.own}
-
-
-def _timed(query: Compared, peer: str, rows: data.Written, told: dict[str, Any]) -> Timed:
-    return Timed(query.name, peer, rows.rows, told["seconds"], told["start"], told["run"], told["megabytes"])
-
-
-def _compare(query: Compared, found: dict[str, list[list[Any]]]) -> None:
+def _compare(name: str, found: dict[str, list[list[Any]]]) -> None:
     """Fail where peers do not give the same rows."""
-    shown = {
-        peer: Counter(tuple(_plain(value) for value in row) for row in _narrowed(query, peer, rows))
-        for peer, rows in found.items()
-    }
-    (first, ours), *others = shown.items()
-    for peer, theirs in others:
+    shown = {peer: Counter(tuple(_plain(value) for value in row) for row in rows) for peer, rows in found.items()}
+    for peer, theirs in list(shown.items())[1:]:
+        first, ours = next(iter(shown.items()))
         if ours != theirs:
             only, other = list((ours - theirs).items())[:3], list((theirs - ours).items())[:3]
-            raise RuntimeError(f"{query.name}: {first} and {peer} differ: only {first} has {only}, only {peer} {other}")
+            raise RuntimeError(f"{name}: {first} and {peer} differ: only {first} has {only}, only {peer} {other}")
 
 
 def _narrowed(query: Compared, peer: str, rows: list[list[Any]]) -> list[list[Any]]:
@@ -180,15 +207,14 @@ def _table(timed: list[Timed]) -> Table:
     table = Table(title="Whole runs, from the launch of a process")
     table.add_column("query")
     table.add_column("system")
-    for heading in ("rows", "seconds", "before", "running", "rows/s", "MB at most", "ratio"):
+    for heading in ("rows", "seconds", "start", "rows/s", "steady", "a core", "MB at most", "ratio"):
         table.add_column(heading, justify="right")
-    ours = {one.query: one.seconds for one in timed if one.peer == "watersmeet"}
+    ours = {one.query: one.seconds for one in timed if one.peer == WATERSMEET}
     for one in timed:
-        ratio = f"{one.seconds / ours[one.query]:.2f}" if one.query in ours and one.peer != "watersmeet" else ""
-        table.add_row(
-            one.query, one.peer, f"{one.rows:,}", f"{one.seconds:.1f}", f"{one.start:.1f}", f"{one.run:.1f}",
-            f"{one.rows_per_second:,}", f"{one.megabytes:,}", ratio,
-        )  # fmt: skip
+        ratio = f"{one.seconds / ours[one.query]:.2f}" if one.query in ours and one.peer != WATERSMEET else ""
+        seconds = (f"{one.seconds:.1f}", f"{one.start:.1f}")
+        speeds = (f"{speed:,.0f}" for speed in (one.rows_per_second, one.steady, one.per_core))
+        table.add_row(one.query, one.peer, f"{one.rows:,}", *seconds, *speeds, f"{one.megabytes:,}", ratio)
     return table
 
 

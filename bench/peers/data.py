@@ -1,4 +1,4 @@
-"""The rows of both benchmarks as CSV, which every contender reads: by batches, and in two halves of alternate rows.
+"""The rows of both benchmarks as files: by batches, and in two halves of alternate rows; as Parquet and as CSV.
 
 Flink gives each file of a source to one reader and knows no order between files. Two files that advance together keep
 both of its readers busy, with watermarks that are right.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +24,13 @@ from bench.data import SIDES, START, Workload
 from bench.running import data_of
 
 HALVES = 2
+Format = Literal["parquet", "csv"]
 PER_FIFTY = {"person": 1, "auction": 3, "bid": 46}
 """Of fifty events, how many are of each stream, as Nexmark has it."""
 EVENTS_PER_SECOND = 10_000
 """Of event time."""
-SIDE_ROWS = 10_000
+TABLE_ROWS = 10_000
+"""Of the table that q13 looks up."""
 FIRST = 1_000
 _STATES = ("AZ", "CA", "ID", "OR", "WA", "WY")
 _CITIES = ("Phoenix", "Los Angeles", "Boise", "Portland", "Seattle", "Cheyenne", "Bend", "Kent")
@@ -37,58 +41,86 @@ _CHANNELS = ("apple", "google", "facebook", "baidu")
 class Written:
     """Where rows are: ``batches`` has a folder per stream with a file per batch, ``halves`` one with two files.
 
-    ``headed``: one file per stream, with names above the columns and times in milliseconds.
+    ``headed``: CSV, one file per stream, with names above the columns and times in milliseconds, as Pathway reads it.
     """
 
-    batches: Path
-    halves: Path
-    headed: Path
+    root: Path
     rows: int
+    format: Format
+
+    @property
+    def batches(self) -> Path:
+        return self.root / self.format / "batches"
+
+    @property
+    def halves(self) -> Path:
+        return self.root / self.format / "halves"
+
+    @property
+    def headed(self) -> Path:
+        return self.root / "headed"
 
 
-def interval(workload: Workload) -> Written:
+def interval(workload: Workload, format_: Format) -> Written:
     """The two sides of the benchmark of the interval join."""
     given = data_of(workload)
-    root = given / "csv"
+    written = Written(given / "peers", workload.rows, format_)
     for side in SIDES:
         files = sorted((given / side).glob("*.parquet"))
-        _write(root, side, (pq.read_table(file) for file in files))
-        _write_headed(root / "headed" / side / "all.csv", (pq.read_table(file) for file in files))
-    return Written(root / "batches", root / "halves", root / "headed", workload.rows)
+        _write(written, side, (pq.read_table(file) for file in files))
+        _write_headed(written.headed / side / "all.csv", (pq.read_table(file) for file in files))
+    return written
 
 
-def nexmark(events: int, batches: int, root: Path) -> Written:
-    """Nexmark's people, auctions and bids."""
-    folder = root / f"nexmark-{events}-{batches}"
+def nexmark(events: int, batches: int, root: Path, format_: Format) -> Written:
+    """Nexmark's people, auctions and bids, and the table that q13 looks up."""
+    written = Written(root / f"nexmark-{events}-{batches}", events, format_)
     edges = np.linspace(0, events, batches + 1).astype(int)
-    made = [] if _is_done(folder) else [_events(start, stop) for start, stop in pairwise(edges)]
+    made = [] if _is_done(written) else [_events(start, stop) for start, stop in pairwise(edges)]
     for name in PER_FIFTY:
-        _write(folder, name, (one[name] for one in made))
-    return Written(folder / "batches", folder / "halves", folder / "headed", events)
+        _write(written, name, (one[name] for one in made))
+    _write(written, "side", [_table()])
+    return written
 
 
-def _is_done(root: Path) -> bool:
-    return all((root / f"{name}.done").exists() for name in PER_FIFTY)
+def _is_done(written: Written) -> bool:
+    return all((written.batches / f"{name}.done").exists() for name in PER_FIFTY)
 
 
-def _write(root: Path, name: str, tables: Iterable[pa.Table]) -> None:
-    if (root / f"{name}.done").exists():
+def _write(written: Written, name: str, tables: Iterable[pa.Table]) -> None:
+    done = written.batches / f"{name}.done"
+    if done.exists():
         return
-    batches, halves = (root / kind / name for kind in ("batches", "halves"))
+    batches, halves = (folder / name for folder in (written.batches, written.halves))
     for folder in (batches, halves):
         folder.mkdir(parents=True, exist_ok=True)
-    plain = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
-    with (halves / "0.csv").open("wb") as one, (halves / "1.csv").open("wb") as other:
+    with ExitStack() as stack:
+        writers: list[Any] = []
         for number, table in enumerate(tables):
-            shown = _as_text(table)
-            path = batches / f"{number:05}.csv"
-            pyarrow.csv.write_csv(shown, path, plain)
+            path = batches / f"{number:05}.{written.format}"
+            with _writer(path, table, written.format) as writer:
+                writer.write_table(_shown(table, written.format))
             # The file source takes files in the order of their times.
             os.utime(path, (START + number,) * 2)
-            rows = np.arange(shown.num_rows)
-            for half, file in enumerate((one, other)):
-                pyarrow.csv.write_csv(shown.filter(pa.array(rows % HALVES == half)), file, plain)
-    (root / f"{name}.done").touch()
+            if not writers:
+                paths = (halves / f"{half}.{written.format}" for half in range(HALVES))
+                writers = [stack.enter_context(_writer(path, table, written.format)) for path in paths]
+            for half, writer in enumerate(writers):
+                rows = pa.array(np.arange(table.num_rows) % HALVES == half)
+                writer.write_table(_shown(table.filter(rows), written.format))
+    done.touch()
+
+
+def _writer(path: Path, table: pa.Table, format_: Format) -> Any:
+    schema = _shown(table.slice(0, 0), format_).schema
+    if format_ == "parquet":
+        return pq.ParquetWriter(path, schema)
+    plain = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+    return pyarrow.csv.CSVWriter(path, schema, write_options=plain)
+
+
+def _shown(table: pa.Table, format_: Format) -> pa.Table:
+    return table if format_ == "parquet" else _as_text(table)
 
 
 def _write_headed(path: Path, tables: Iterable[pa.Table]) -> None:
@@ -97,7 +129,8 @@ def _write_headed(path: Path, tables: Iterable[pa.Table]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.concat_tables(tables)
     millis = table["ts"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    pyarrow.csv.write_csv(table.set_column(1, "ts", millis), path)
+    # Pathway has an `id` of its own.
+    pyarrow.csv.write_csv(table.set_column(1, "ts", millis).rename_columns({"id": "key"}), path)
 
 
 def _as_text(table: pa.Table) -> pa.Table:
@@ -157,6 +190,13 @@ def _auctions(rng: np.random.Generator, number: np.ndarray) -> pa.Table:
             "seller": seller, "category": 10 + rng.integers(0, 5, rows), "extra": _named("extra ", own),
         }
     )  # fmt: skip
+
+
+def _table() -> pa.Table:
+    """The table that q13 looks up: it is there before the first bid."""
+    key = np.arange(TABLE_ROWS)
+    at = pa.array(np.full(TABLE_ROWS, START * 1_000_000), pa.timestamp("us", tz="UTC"))
+    return pa.table({"key": key, "value": _named("value ", key), "at": at})
 
 
 def _auction_ids(number: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""A query on Watersmeet, in a process of its own: ``python -m bench.peers.our_job '{...}'``."""
+"""A query on Watersmeet, or Spark's own join, in a process of its own: ``python -m bench.peers.our_job '{...}'``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from bench.contender import LAUNCHED
-from bench.peers.queries import QUERIES
+from bench.contender import LAUNCHED, MEMORY, PROVIDER, SCHEMA, keep_checkpoints_as_runs
+from bench.data import LAG_SECONDS, SIDES
+from bench.peers.queries import QUERIES, SPARK, WITHIN
 
 
 def main() -> None:
@@ -21,15 +23,23 @@ def main() -> None:
     launched = float(os.environ[LAUNCHED])
     from watersmeet.spark.session import session
 
-    spark = session("local[2]", conf={"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "2"})
-    print("RESULT " + json.dumps(run(json.loads(sys.argv[1]), spark, launched)), flush=True)
+    asked = json.loads(sys.argv[1])
+    conf = {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "2"}
+    own = {PROVIDER: MEMORY} if asked["peer"] == SPARK else {}
+    spark = session("local[2]", conf=conf | own, log=Path(tempfile.gettempdir()) / "watersmeet-peers.log")
+    keep_checkpoints_as_runs(spark)
+    print("RESULT " + json.dumps(run(asked, spark, launched)), flush=True)
 
 
 def run(asked: dict[str, Any], spark: SparkSession, launched: float) -> dict[str, Any]:
-    """What a run of a script took; ``collect``: with the rows that are there in the end."""
+    """What a run of a query took; ``collect``: with the rows that are there in the end."""
     import watersmeet as ws
 
-    shown = ws.sql(asked["script"], spark=spark)
+    shown = (
+        _spark_join(spark, asked["folder"], asked["format"])
+        if asked["peer"] == SPARK
+        else ws.sql(asked["script"], spark=spark)
+    )
     ready = time.time()
     result: dict[str, Any] = {"start": round(ready - launched, 2)}
     with tempfile.TemporaryDirectory(prefix="watersmeet-bench-", ignore_cleanup_errors=True) as folder:
@@ -39,8 +49,23 @@ def run(asked: dict[str, Any], spark: SparkSession, launched: float) -> dict[str
             result["rows"] = _in_the_end(spark.read.schema(shown.schema).parquet(f"{folder}/result"), asked["name"])
         else:
             writer.format("noop").start().awaitTermination()
-    result["run"] = round(time.time() - ready, 2)
     return result
+
+
+def _spark_join(spark: SparkSession, folder: str, format_: str) -> DataFrame:
+    left, right = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", "1")
+        .format(format_)
+        .load(f"{folder}/{side}")
+        .withWatermark("ts", f"{LAG_SECONDS} seconds")
+        .alias(side)
+        for side in SIDES
+    )
+    bound = f"right.ts BETWEEN left.ts - INTERVAL {WITHIN} SECONDS AND left.ts + INTERVAL {WITHIN} SECONDS"
+    joined = left.join(right, F.expr(f"left.id = right.id AND {bound}"))
+    columns = ("left.id", "left.ts", "left.amount", "right.ts AS right_ts", "right.amount AS right_amount")
+    return joined.selectExpr(*columns)
 
 
 def _in_the_end(result: DataFrame, name: str) -> list[list[str | None]]:

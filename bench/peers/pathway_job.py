@@ -14,7 +14,7 @@ import pathway as pw
 class Side(pw.Schema):
     """A row of either side; its time in milliseconds."""
 
-    id: int
+    key: int
     ts: int
     amount: float
     count: int
@@ -28,8 +28,8 @@ def main() -> None:
         pw.io.csv.read(f"{asked['folder']}/{side}", schema=Side, mode="static") for side in ("left", "right")
     )
     within = asked["within"] * 1000
-    joined = left.interval_join(right, left.ts, right.ts, pw.temporal.interval(-within, within), left.id == right.id)
-    shown = joined.select(left.id, left.amount, right_amount=right.amount)
+    joined = left.interval_join(right, left.ts, right.ts, pw.temporal.interval(-within, within), left.key == right.key)
+    shown = joined.select(left.key, left.amount, right_amount=right.amount)
     ready = time.time()
     result: dict[str, Any] = {"start": round(ready - launched, 2)}
     rows: list[list[str]] = []

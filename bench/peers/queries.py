@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.data import LAG_SECONDS, SIDES
+from bench.peers.data import TABLE_ROWS
 
+WATERSMEET, FLINK, PATHWAY, SPARK = PEERS = ("watersmeet", "flink", "pathway", "spark")
 WITHIN = 60
+TABLE = "side"
+"""The table of q13. Flink joins a table of files in event time alone, so its rows have a time, before all bids."""
 _PERSON = "id BIGINT, name STRING, email STRING, card STRING, city STRING, state STRING, `at` {time}, extra STRING"
 _AUCTION = (
     "id BIGINT, item STRING, description STRING, initial_bid BIGINT, reserve BIGINT, `at` {time}, expires {time}, "
@@ -20,6 +24,7 @@ STREAMS: Mapping[str, tuple[str, str, int]] = {
     "person": (_PERSON, "at", 4),
     "auction": (_AUCTION, "at", 4),
     "bid": (_BID, "at", 4),
+    TABLE: ("`key` BIGINT, `value` STRING, `at` {time}", "at", 0),
     **dict.fromkeys(SIDES, (_SIDE, "ts", LAG_SECONDS)),
 }
 """The columns of each stream, its event time, and the lag of its watermark in seconds."""
@@ -29,7 +34,8 @@ STREAMS: Mapping[str, tuple[str, str, int]] = {
 class Compared:
     """A query: its streams, what Watersmeet and Flink are asked, and the columns whose values must be the same.
 
-    ``keys``: the result changes, and these columns are its key.
+    ``tables``: those of its streams that Watersmeet reads as tables, by their key. ``peers``: who takes part; ``rows``:
+    how many rows, or events, it is timed with.
     """
 
     name: str
@@ -38,37 +44,39 @@ class Compared:
     ours: str
     flink: str
     columns: Sequence[str]
-    keys: Sequence[str] = ()
+    tables: Sequence[str] = ()
+    peers: Sequence[str] = (WATERSMEET, FLINK)
+    rows: int = 6_000_000
 
-    def our_script(self, folder: Path) -> str:
+    def our_script(self, folder: Path, format_: str) -> str:
         """The script of Watersmeet over the files of a folder, each of them a batch."""
         declared: list[str] = []
         for name in self.streams:
             columns, time, lag = STREAMS[name]
+            kind, facet = "STREAM", f"WATERMARK FOR `{time}` AS `{time}` - INTERVAL {lag} SECONDS"
+            if name in self.tables:
+                kind, facet = "TABLE", f"PRIMARY KEY (`{'key' if name == TABLE else 'id'}`)"
+            more = "static 'true'" if name == TABLE else "maxFilesPerTrigger '1'"
             declared.append(
-                f"CREATE STREAM `{name}` ({columns.format(time='TIMESTAMP')},"
-                f" WATERMARK FOR `{time}` AS `{time}` - INTERVAL {lag} SECONDS)"
-                f" USING csv OPTIONS (path '{folder / name}', maxFilesPerTrigger '1');"
+                f"CREATE {kind} `{name}` ({columns.format(time='TIMESTAMP')}, {facet})"
+                f" USING {format_} OPTIONS (path '{folder / name}', {more});"
             )
         return "\n".join([*declared, self.ours])
 
-    def flink_script(self, folder: Path) -> list[str]:
+    def flink_script(self, folder: Path, format_: str) -> list[str]:
         """The statements of Flink that declare the streams over the files of a folder."""
         declared: list[str] = []
         for name in self.streams:
             columns, time, lag = STREAMS[name]
+            key = ", PRIMARY KEY (`key`) NOT ENFORCED" if name == TABLE else ""
             declared.append(
                 f"CREATE TABLE `{name}` ({columns.format(time='TIMESTAMP(3)')},"
-                f" WATERMARK FOR `{time}` AS `{time}` - INTERVAL '{lag}' SECOND)"
-                f" WITH ('connector' = 'filesystem', 'path' = 'file://{folder / name}', 'format' = 'csv')"
+                f" WATERMARK FOR `{time}` AS `{time}` - INTERVAL '{lag}' SECOND{key})"
+                f" WITH ('connector' = 'filesystem', 'path' = 'file://{folder / name}', 'format' = '{format_}')"
             )
         return declared
 
 
-_WINNING = """CREATE VIEW winning AS
-SELECT TABLE a.id, a.category, a.seller, max(b.price) AS final, max_by(b.bidder, b.price) AS bidder
-FROM auction a JOIN bid b ON a.id = b.auction AND b.at BETWEEN a.at AND a.expires GROUP BY a.id, a.category, a.seller;
-"""
 _TUMBLE = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(`at`), INTERVAL '10' SECOND))"
 _HOP = "TABLE(HOP(TABLE bid, DESCRIPTOR(`at`), INTERVAL '2' SECOND, INTERVAL '10' SECOND))"
 
@@ -84,28 +92,31 @@ QUERIES: Mapping[str, Compared] = {
             "SELECT l.id, l.ts, l.amount, r.ts AS right_ts, r.amount AS right_amount FROM `left` l JOIN `right` r ON"
             f" l.id = r.id AND r.ts BETWEEN l.ts - INTERVAL '{WITHIN}' SECOND AND l.ts + INTERVAL '{WITHIN}' SECOND",
             ("id", "amount", "right_amount"),
+            peers=PEERS,
+            rows=8_000_000,
         ),
         Compared(
             "q3",
             "sellers of three states with auctions of a category",
             ("person", "auction"),
-            "CREATE VIEW people AS SELECT TABLE id AS _key, id, name, city, state FROM person;"
-            " SELECT STREAM p.name, p.city, p.state, a.id FROM auction a JOIN people p ON a.seller = p.id"
+            "SELECT STREAM p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id"
             " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA');",
             "SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id"
             " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
             ("name", "city", "state", "id"),
+            ("person",),
         ),
         Compared(
             "q4",
             "the average of the winning prices of each category",
             ("auction", "bid"),
-            _WINNING + "SELECT TABLE category, avg(final) AS final FROM winning GROUP BY category;",
+            "CREATE VIEW winning AS SELECT TABLE a.id, a.category, max(b.price) AS final FROM auction a JOIN bid b"
+            " ON a.id = b.auction AND b.at BETWEEN a.at AND a.expires GROUP BY a.id, a.category;"
+            " SELECT TABLE category, avg(final) AS final FROM winning GROUP BY category;",
             "SELECT category, AVG(CAST(final AS DOUBLE)) AS final FROM (SELECT MAX(b.price) AS final, a.category"
             " FROM auction a, bid b WHERE a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires"
             " GROUP BY a.id, a.category) GROUP BY category",
             ("category", "final"),
-            ("category",),
         ),
         Compared(
             "q5",
@@ -122,7 +133,6 @@ QUERIES: Mapping[str, Compared] = {
             " GROUP BY auction, window_start, window_end) c GROUP BY c.s, c.e) m"
             " ON a.s = m.s AND a.e = m.e AND a.num >= m.most",
             ("auction", "n"),
-            ("auction", "n"),
         ),
         Compared(
             "q7",
@@ -134,45 +144,52 @@ QUERIES: Mapping[str, Compared] = {
             f" FROM {_TUMBLE.format('bid')} GROUP BY window_start, window_end) m ON b.price = m.most"
             " WHERE b.`at` BETWEEN m.e - INTERVAL '10' SECOND AND m.e",
             ("auction", "price", "bidder"),
-            ("window_end",),
         ),
         Compared(
             "q8",
             "people who open auctions in the window in which they come",
             ("person", "auction"),
-            "CREATE VIEW newcomers AS SELECT TABLE id, name, window_start AS since"
-            f" FROM {_TUMBLE.format('person')} GROUP BY id, name, window_start, window_end HAVING count(*) > 0;"
-            " CREATE VIEW sellers AS SELECT TABLE seller, window_start AS since"
-            f" FROM {_TUMBLE.format('auction')} GROUP BY seller, window_start, window_end HAVING count(*) > 0;"
-            " SELECT TABLE n.id, n.name FROM newcomers n JOIN sellers s ON n.id = s.seller AND n.since = s.since;",
+            f"SELECT STREAM p.id, p.name FROM {_TUMBLE.format('person')} p"
+            f" LEFT SEMI JOIN {_TUMBLE.format('auction')} a"
+            " ON p.id = a.seller AND p.window_start = a.window_start AND p.window_end = a.window_end;",
             "SELECT p.id, p.name FROM (SELECT id, name, window_start AS s, window_end AS e"
             f" FROM {_TUMBLE.format('person')} GROUP BY id, name, window_start, window_end) p JOIN (SELECT seller,"
             f" window_start AS s, window_end AS e FROM {_TUMBLE.format('auction')}"
             " GROUP BY seller, window_start, window_end) a ON p.id = a.seller AND p.s = a.s AND p.e = a.e",
             ("id", "name"),
-            ("id",),
         ),
         Compared(
             "q9",
             "the winning bid of each auction",
             ("auction", "bid"),
-            _WINNING + "SELECT TABLE id, seller, bidder, final FROM winning;",
+            "SELECT TABLE a.id, a.seller, max(b.price) AS final, max_by(b.bidder, b.price) AS bidder FROM auction a"
+            " JOIN bid b ON a.id = b.auction AND b.at BETWEEN a.at AND a.expires GROUP BY a.id, a.seller;",
             "SELECT id, seller, bidder, price AS final FROM (SELECT a.id, a.seller, b.bidder, b.price,"
             " ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.`at` ASC) AS place FROM auction a, bid b"
             " WHERE a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires) WHERE place <= 1",
             ("id", "seller", "bidder", "final"),
-            ("id",),
+        ),
+        Compared(
+            "q13",
+            "bids with what a table has for them",
+            ("bid", TABLE),
+            "SELECT STREAM b.auction, b.bidder, b.price, s.`value`"
+            f" FROM bid b JOIN {TABLE} s ON b.auction % {TABLE_ROWS} = s.`key`;",
+            f"SELECT b.auction, b.bidder, b.price, s.`value` FROM bid b JOIN {TABLE} FOR SYSTEM_TIME AS OF b.`at` AS s"
+            f" ON MOD(b.auction, {TABLE_ROWS}) = s.`key`",
+            ("auction", "bidder", "price", "value"),
+            (TABLE,),
         ),
         Compared(
             "q20",
             "bids with their auctions, of a category",
             ("auction", "bid"),
-            "CREATE VIEW auctions AS SELECT TABLE id AS _key, id, item, category FROM auction;"
-            " SELECT STREAM b.auction, b.bidder, b.price, a.item, a.category"
-            " FROM bid b JOIN auctions a ON b.auction = a.id WHERE a.category = 10;",
+            "SELECT STREAM b.auction, b.bidder, b.price, a.item, a.category"
+            " FROM bid b JOIN auction a ON b.auction = a.id WHERE a.category = 10;",
             "SELECT b.auction, b.bidder, b.price, a.item, a.category FROM bid b JOIN auction a ON b.auction = a.id"
             " WHERE a.category = 10",
             ("auction", "bidder", "price", "item", "category"),
+            ("auction",),
         ),
     )
 }

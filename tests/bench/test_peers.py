@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,38 +10,71 @@ from typing import Any
 import duckdb
 import pytest
 from bench.peers import __main__ as peers
+from bench.peers import files, our_job
 from bench.peers.data import Written, nexmark
 from bench.peers.queries import QUERIES, Compared
+from pyspark.sql import SparkSession
 
 from watersmeet.queries import analyze, read_script
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def test_our_words_for_every_query_may_run(query: Compared) -> None:
-    [analyzed] = analyze(read_script(query.our_script(Path("/data"))))
+    [analyzed] = analyze(read_script(query.our_script(Path("/data"), "csv")))
     assert set(query.columns) <= {output.name for output in analyzed.outputs}
-    assert len(query.flink_script(Path("/data"))) == len(query.streams)
+    assert len(query.flink_script(Path("/data"), "csv")) == len(query.streams)
 
 
 def test_a_difference_is_told_and_rows_that_agree_are_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def told(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
-        people = _asked(f"SELECT DISTINCT column7 FROM '{rows.batches}/auction/*.csv' ORDER BY ALL")
+        people = _asked(f"SELECT DISTINCT seller FROM '{rows.batches}/auction/*.parquet' ORDER BY ALL")
         shown = [[str(one), f"name of {one}"] for (one,) in people]
         return {"rows": shown[1:] if peer == "flink" else shown}
 
-    monkeypatch.setattr(peers, "BATCHES", 2)
+    monkeypatch.setattr(files, "BATCHES", 2)
     peers.main(["--queries", "q8", "--peers", "watersmeet", "--rows", "2000", "--check"], told)
     assert re.search(r"q8: \d\d rows of 2,000, the same everywhere", capsys.readouterr().out)
     with pytest.raises(RuntimeError, match="q8: watersmeet and flink differ: only watersmeet has"):
         peers.main(["--queries", "q8", "--peers", "watersmeet,flink", "--rows", "2000", "--check"], told)
 
 
+def test_what_is_told_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
+        assert query.name == "q13" and not collect
+        seconds = (5 if peer == "watersmeet" else 9) + rows.rows / 400
+        return {"seconds": seconds, "start": 3.0, "megabytes": 700, "processor": 2 * seconds}
+
+    peers.main(["--queries", "q13", "--rows", "4000", "--no-check"], told, tmp_path)
+    [path] = tmp_path.iterdir()
+    ours, flink = (peers.Timed(**one) for one in json.loads(path.read_text()))
+    assert (ours.peer, ours.seconds, ours.quarter) == ("watersmeet", 15, 7.5)
+    # The start is no part of what is steady.
+    assert (ours.steady, flink.steady) == (400, 400) and (ours.per_core, ours.rows_per_second) == (4000 / 30, 4000 / 15)
+    assert re.search(r"flink .* 1\.27 ", capsys.readouterr().out)
+
+
+@pytest.mark.spark
+def test_our_jobs_give_what_is_compared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "BATCHES", 2)
+    query, rows = QUERIES["interval"], files.rows_of(QUERIES["interval"], "csv", 2_000)
+    asked = {"name": "interval", "script": query.our_script(rows.batches, "csv"), "folder": str(rows.batches)}
+    ours, sparks = (
+        our_job.run({**asked, "peer": peer, "format": "csv", "collect": True}, spark, 0)["rows"]
+        for peer in ("watersmeet", "spark")
+    )
+    assert sorted(ours) == sorted(sparks) and len(ours) > 100
+
+
 def test_events_are_nexmarks(tmp_path: Path) -> None:
-    written = nexmark(1_000, 4, tmp_path)
+    csv, parquet = (nexmark(1_000, 4, tmp_path, format_) for format_ in ("csv", "parquet"))
     for name, rows in {"person": 20, "auction": 60, "bid": 920}.items():
-        batches, halves = (f"SELECT * FROM '{folder / name}/*.csv'" for folder in (written.batches, written.halves))
+        of_csv, batches, halves = (
+            f"SELECT * FROM '{folder / name}/*.{folder.parent.name}'"
+            for folder in (csv.batches, parquet.batches, parquet.halves)
+        )
+        assert _asked(f"SELECT count(*) FROM ({of_csv})") == [(rows,)]
         assert _asked(f"SELECT count(*) FROM ({batches})") == [(rows,)]
         assert not _asked(f"({batches} EXCEPT ALL {halves}) UNION ALL ({halves} EXCEPT ALL {batches})")
 

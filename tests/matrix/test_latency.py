@@ -11,10 +11,10 @@ latency = pytest.importorskip("bench.latency", reason="confluent-kafka is not in
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
-@pytest.mark.parametrize("contender", ["watersmeet", "spark-memory", "flink"])
+@pytest.mark.parametrize("contender", ["watersmeet", "spark-memory", "flink", "kafka-streams", "hazelcast"])
 def test_every_pair_is_measured_once(contender: str) -> None:
-    if contender == latency.FLINK and not latency.FLINK_PYTHON.exists():
-        pytest.skip("Flink is not installed: `make bench-peers` does that")
+    if (reason := latency.missing(contender)) is not None:
+        pytest.skip(reason)
     with broker() as kafka:
         found = latency.measured(kafka.address, contender, rate=100, seconds=3)
     # A third of 150 pairs is warm-up.

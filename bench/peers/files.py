@@ -1,0 +1,78 @@
+"""Queries over files: the rows, and a process of each system that reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.contender import LAUNCHED
+from bench.data import Workload
+from bench.peers import data, topics
+from bench.peers.queries import FLINK, PATHWAY, SPARK, WATERSMEET, WITHIN, Compared
+from bench.running import TREE, told_by
+from watersmeet.spark.session.jars import fetched
+
+BATCHES = 16
+JOBS = Path(__file__).parent
+FLINK_PARQUET = (
+    "org.apache.flink:flink-sql-parquet:2.3.0",
+    "org.apache.hadoop:hadoop-client-api:3.4.1",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.1",
+)
+"""What Flink reads Parquet with; it has CSV by itself."""
+
+
+class Told(Protocol):
+    """Runs a query on a peer and tells what it said."""
+
+    def __call__(self, query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]: ...
+
+
+def missing(peer: str) -> str | None:
+    """Why a system cannot take part, or None."""
+    if peer == PATHWAY and not Path(_python(peer)).exists():
+        return "Pathway is not installed: `make bench-peers` does that"
+    return topics.missing(peer)
+
+
+def workload_of(rows: int, part: int = 1) -> Workload:
+    """So many rows of the interval join, or the first of them, one part of so many."""
+    return Workload(rows // part, max(10, rows // 20), max(1, BATCHES // part), WITHIN)
+
+
+def rows_of(query: Compared, format_: data.Format, rows: int, part: int = 1) -> data.Written:
+    """The rows of a query, or events, so many, or the first part of them; they are written once."""
+    if query.name == "interval":
+        return data.interval(workload_of(rows, part), format_)
+    folder = Path(tempfile.gettempdir()) / "watersmeet-bench"
+    return data.nexmark(rows // part, max(1, BATCHES // part), folder, format_)
+
+
+def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]:
+    """What a process of the peer says, how long it took, and what it needed for it."""
+    if peer in (WATERSMEET, SPARK):
+        job = ["-m", "bench.peers.our_job"]
+        script = query.our_script(rows.batches, rows.format)
+        asked = {"peer": peer, "name": query.name, "script": script, "folder": str(rows.batches), "format": rows.format}
+    elif peer == FLINK:
+        job, declared = [str(JOBS / "flink_job.py")], query.flink_script(rows.halves, rows.format)
+        jars = fetched(FLINK_PARQUET, os.environ, is_whole=True) if rows.format == "parquet" else []
+        asked = {"declared": declared, "query": query.flink, "jars": [jar.as_uri() for jar in jars]}
+    else:
+        job, asked = [str(JOBS / "pathway_job.py")], {"folder": str(rows.headed), "within": WITHIN}
+    command = [_python(peer), *job, json.dumps({**asked, "collect": collect})]
+    path = os.pathsep.join((str(TREE / "src"), str(TREE)))
+    own = {"PYTHONPATH": path} if peer in (WATERSMEET, SPARK) else {"JVM_ARGS": "-Xmx6g", "PATHWAY_THREADS": "2"}
+    launched = time.time()
+    told, peak = told_by(f"{query.name} on {peer}", command, os.environ | own | {LAUNCHED: str(launched)})
+    needed = {"megabytes": peak.jvm + peak.workers + peak.own, "processor": peak.processor}
+    return {**told, "seconds": time.time() - launched, **needed}
+
+
+def _python(peer: str) -> str:
+    return sys.executable if peer in (WATERSMEET, SPARK) else str(TREE / f".venv-peers-{peer}" / "bin" / "python")
