@@ -28,7 +28,6 @@ import watersmeet as ws
 from bench.data import LAG_SECONDS, SIDES, Workload
 from bench.memory import processor_seconds
 from watersmeet.spark.session import session
-from watersmeet.spark.session.java import prepare_java
 
 LAUNCHED = "WATERSMEET_BENCH_LAUNCHED"
 """The variable of the environment that tells when this process was launched."""
@@ -155,6 +154,8 @@ def keep_checkpoints_as_runs(spark: SparkSession) -> None:
 
 def _plain(conf: Mapping[str, str]) -> SparkSession:
     """A session as a user makes one; but for Java's stack, which Spark's own join does not need either."""
+    from watersmeet.spark.session.java import prepare_java  # where it is used: an older tree may not have it
+
     prepare_java(os.environ)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     for name, value in conf.items():
