@@ -34,7 +34,7 @@ def test_every_format_of_a_script_that_needs_a_connector_gets_that_of_its_spark(
         "org.apache.kafka:kafka-clients:3.9.1",
         "org.apache.commons:commons-pool2:2.12.0",
     )
-    assert connector_of("kafka", "3.5.1") is None and connector_of("avro", "4.3.0") is None
+    assert connector_of("kafka", "3.5.1") is None and connector_of("delta", "4.3.0") is None
 
 
 @pytest.mark.parametrize(
