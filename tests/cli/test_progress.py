@@ -136,3 +136,10 @@ def test_the_full_record_is_json() -> None:
         assert [(line["batch"], line["rows_in"], line["late"]) for line in lines] == [(0, 1000, 3), (1, 500, 1)]
         assert lines[0]["watermarks"] == {"o.order_time": "2026-03-02 08:00:00"}
         assert (lines[0]["sources"], lines[0]["state_bytes"]) == ({"orders": 600, "deliveries": 400}, 2_500_000)
+
+
+def test_a_watermark_that_is_far_behind_is_not_cut_off_where_it_is_narrow() -> None:
+    hours = 259 * 24 + 10
+    lines = table(FIRST, LATER, now=EIGHT + hours * 3600.0, width=50)
+    assert not any("…" in line for line in lines)
+    assert any("o.order_time" in line for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from types import TracebackType
 
@@ -24,6 +24,8 @@ from watersmeet.observe.totals import Totals
 _NOT_SHOWN = frozenset({"marks", "temporal", "own", "silent", "at", "batches", "examples"})
 """What a line of JSON leaves out: the watermarks are there in words."""
 _GAP = 2
+_NAME = 30
+"""So many characters of a name stay in one line."""
 """How many characters are between two columns."""
 
 
@@ -148,9 +150,17 @@ def _cells(total: Totals, rare: list[str], has_partitions: bool, now: float) -> 
     return [*cells, f"{total.seconds:.1f}"]
 
 
+def _grid(names: Iterable[str]) -> Table:
+    """A table without lines whose second column has these names; what is too long goes on below, and is not cut off."""
+    table = Table.grid(padding=(0, _GAP))
+    for width in (None, min(_NAME, max(map(len, names), default=0)), None, None):
+        table.add_column(overflow="fold", min_width=width)
+    return table
+
+
 def _sources(total: Totals, now: float) -> Table:
     """The rows of each source, if there are several."""
-    table, rates = Table.grid(padding=(0, _GAP)), total.rates(now).sources
+    table, rates = _grid(total.sources), total.rates(now).sources
     for source, rows in total.sources.items() if len(total.sources) > 1 else ():
         table.add_row("source", source, counted(rows, "row"), f"{_rate(rates.get(source, 0.0))}/s")
     return table
@@ -158,9 +168,11 @@ def _sources(total: Totals, now: float) -> Table:
 
 def _watermarks(total: Totals, now: float) -> Table:
     """The watermarks of the result, and how far each is behind the clock."""
-    table, last = Table.grid(padding=(0, _GAP)), total.last
+    last = total.last
     assert last is not None
-    for column in dict.fromkeys((*last.watermarks, *sorted(last.silent))):
+    columns = dict.fromkeys((*last.watermarks, *sorted(last.silent)))
+    table = _grid(columns)
+    for column in columns:
         mark = last.marks.get(column)
         is_time = column in last.temporal and mark is not None and mark != END_OF_INPUT
         behind = f"{rough_duration(int(now * SECOND) - mark)} behind" if is_time and mark is not None else ""
