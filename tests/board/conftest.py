@@ -68,13 +68,12 @@ def context(browser: Browser) -> Generator[BrowserContext]:
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Page:
-    """A page that fails the test if its script fails, or if its policy stops something."""
-    page = context.new_page()
-
-    def fail(text: str) -> None:
-        raise AssertionError(text)
-
-    page.on("pageerror", lambda error: fail(str(error)))
-    page.on("console", lambda said: fail(said.text) if said.type == "error" else None)
-    return page
+def page(context: BrowserContext, serve: Serve) -> Generator[Page]:
+    """A page that fails the test if its script fails, or if its policy stops something; closed before its server."""
+    page, complaints = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+    yield page
+    found = list(complaints)
+    page.close()
+    assert not found
