@@ -115,7 +115,9 @@ def told_by(name: str, command: Sequence[str], environ: Mapping[str, str]) -> tu
         said, errors = process.communicate()
     lines = [line for line in said.splitlines() if line.startswith("RESULT ")]
     if not lines:
-        raise RuntimeError(f"{name} failed: {errors.strip().splitlines()[-1:] or process.returncode}")
+        told = errors.strip().splitlines()
+        causes = [line.strip() for line in told if line.startswith("Caused by")] or told
+        raise RuntimeError(f"{name} failed: {(causes or [f'exit {process.returncode}'])[-1]}")
     return json.loads(lines[0].removeprefix("RESULT ")), peak
 
 

@@ -2,8 +2,9 @@
 
 First each query is run on a few rows and the results are compared, row for row; then on all of them into nothing. A run
 is timed from the launch of its process to its end, so with everything that a start costs; ``start`` is the part until
-what was asked is declared. ``steady`` leaves out what a run of the first quarter of the rows takes. Two cores each;
-Flink keeps its state on the heap and takes no checkpoints, while Watersmeet and Spark commit every batch.
+what was asked is declared, ``steady`` leaves out what a run of the first quarter of the rows takes. Every query has as
+many rows as keep Flink busy for about a minute. Two cores each; Flink keeps its state on the heap and takes no
+checkpoints, while Watersmeet and Spark commit every batch.
 
 ``topics`` is the interval join from topics of a broker into another one. There Flink takes checkpoints, too, a run ends
 with the last joined record, and ``steady`` is the time after a quarter of them.
@@ -120,9 +121,14 @@ def over_files(
     if found:
         console.print(f"{name}: {len(found[peers[0]]):,} rows of {few.rows:,}, the same everywhere", style="dim")
     for peer in peers if options.time else ():
-        quarter, whole = (
-            told(query, peer, rows_of(query, options.format, rows, part), collect=False) for part in (4, 1)
-        )
+        try:
+            quarter, whole = (
+                told(query, peer, rows_of(query, options.format, rows, part), collect=False) for part in (4, 1)
+            )
+        except RuntimeError as error:
+            # One that runs out of memory is a result, too.
+            console.print(f"{name}, {peer}: {error}")
+            continue
         numbers = (whole["seconds"], whole["start"], quarter["seconds"], whole["megabytes"], whole["processor"])
         yield Timed(name, peer, rows, *numbers)
 

@@ -80,19 +80,14 @@ def _in_milliseconds(file: Path) -> pa.Table:
     return table.set_column(place, table.schema.field(place), whole)
 
 
-def nexmark(events: int, batches: int, root: Path, format_: Format) -> Written:
-    """Nexmark's people, auctions and bids, and the table that q13 looks up."""
-    written = Written(root / f"nexmark-{events}-{batches}", events, format_)
+def nexmark(events: int, batches: int, root: Path, format_: Format, streams: Iterable[str]) -> Written:
+    """Of Nexmark's people, auctions and bids those streams that are asked for, and the table that q13 looks up."""
+    written = Written(root / f"nexmark-{events}-in-{batches}", events, format_)
     edges = np.linspace(0, events, batches + 1).astype(int)
-    made = [] if _is_done(written) else [_events(start, stop) for start, stop in pairwise(edges)]
-    for name in PER_FIFTY:
-        _write(written, name, (one[name] for one in made))
+    for name in sorted(PER_FIFTY.keys() & set(streams)):
+        _write(written, name, (_events(name, start, stop) for start, stop in pairwise(edges)))
     _write(written, "side", [_table()])
     return written
-
-
-def _is_done(written: Written) -> bool:
-    return all((written.batches / f"{name}.done").exists() for name in PER_FIFTY)
 
 
 def _write(written: Written, name: str, tables: Iterable[pa.Table]) -> None:
@@ -152,14 +147,14 @@ def _as_text(table: pa.Table) -> pa.Table:
     return table
 
 
-def _events(start: int, stop: int) -> dict[str, pa.Table]:
-    """The events of those numbers, by stream."""
-    rng = np.random.default_rng([7, start])
+def _events(stream: str, start: int, stop: int) -> pa.Table:
+    """Those of a stream among the events of these numbers."""
+    rng = np.random.default_rng([7, list(PER_FIFTY).index(stream), start])
     number = np.arange(start, stop)
     turn = number % 50
-    people, auctions = number[turn == 0], number[(turn > 0) & (turn <= 3)]
-    bids = number[turn > 3]
-    return {"person": _people(rng, people), "auction": _auctions(rng, auctions), "bid": _bids(rng, bids)}
+    if stream == "person":
+        return _people(rng, number[turn == 0])
+    return _auctions(rng, number[(turn > 0) & (turn <= 3)]) if stream == "auction" else _bids(rng, number[turn > 3])
 
 
 def _times(number: np.ndarray) -> pa.Array:

@@ -50,7 +50,7 @@ def rows_of(query: Compared, format_: data.Format, rows: int, part: int = 1) -> 
     if query.name == "interval":
         return data.interval(workload_of(rows, part), format_)
     folder = Path(tempfile.gettempdir()) / "watersmeet-bench"
-    return data.nexmark(rows // part, max(1, BATCHES // part), folder, format_)
+    return data.nexmark(rows // part, max(1, BATCHES // part), folder, format_, query.streams)
 
 
 def in_a_process(query: Compared, peer: str, rows: data.Written, *, collect: bool) -> dict[str, Any]:

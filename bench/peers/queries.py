@@ -46,7 +46,7 @@ class Compared:
     columns: Sequence[str]
     tables: Sequence[str] = ()
     peers: Sequence[str] = (WATERSMEET, FLINK)
-    rows: int = 6_000_000
+    rows: int = 20_000_000
 
     def our_script(self, folder: Path, format_: str) -> str:
         """The script of Watersmeet over the files of a folder, each of them a batch."""
@@ -105,6 +105,7 @@ QUERIES: Mapping[str, Compared] = {
             " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
             ("name", "city", "state", "id"),
             ("person",),
+            rows=400_000_000,
         ),
         Compared(
             "q4",

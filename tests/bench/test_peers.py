@@ -55,6 +55,19 @@ def test_what_is_told_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert re.search(r"flink .* 1\.27 ", capsys.readouterr().out)
 
 
+def test_a_peer_that_cannot_go_on_does_not_end_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(query: Compared, peer: str, rows: Written, *, collect: bool) -> dict[str, Any]:
+        if peer == "flink" and query.name == "q8":
+            raise RuntimeError("q8 on flink failed: Caused by: java.lang.OutOfMemoryError: Java heap space")
+        return {"seconds": rows.rows / 400, "start": 3.0, "megabytes": 700, "processor": rows.rows / 200}
+
+    peers.main(["--queries", "q8,q3", "--rows", "4000", "--no-check"], told, tmp_path)
+    [path] = tmp_path.iterdir()
+    timed = [(one["query"], one["peer"]) for one in json.loads(path.read_text())]
+    assert timed == [("q8", "watersmeet"), ("q3", "watersmeet"), ("q3", "flink")]
+    assert "q8, flink: q8 on flink failed: Caused by: java.lang.OutOfMemoryError" in capsys.readouterr().out
+
+
 @pytest.mark.spark
 def test_our_jobs_give_what_is_compared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "BATCHES", 2)
@@ -68,7 +81,8 @@ def test_our_jobs_give_what_is_compared(spark: SparkSession, monkeypatch: pytest
 
 
 def test_events_are_nexmarks(tmp_path: Path) -> None:
-    csv, parquet = (nexmark(1_000, 4, tmp_path, format_) for format_ in ("csv", "parquet"))
+    streams = ("person", "auction", "bid")
+    csv, parquet = (nexmark(1_000, 4, tmp_path, format_, streams) for format_ in ("csv", "parquet"))
     for name, rows in {"person": 20, "auction": 60, "bid": 920}.items():
         of_csv, batches, halves = (
             f"SELECT * FROM '{folder / name}/*.{folder.parent.name}'"
