@@ -121,5 +121,7 @@ def test_a_shard_joins_a_large_batch_in_pieces(spark: SparkSession, tmp_path: Pa
     script = read_script(text)
     frames, files = read_sources(spark, script, {}), find_files(spark, script, {})
     (built,) = build(spark, script, frames, files=files)
-    in_pieces = replace(built.compiler, bytes_per_step=4_000).query(built.plan).result
-    assert result(in_pieces, tmp_path) == result(built.compiled.result, tmp_path)
+    whole = result(built.compiled.result, tmp_path)
+    for shards in (2, 5):
+        in_pieces = replace(built.compiler, bytes_per_step=4_000, shards=shards).query(built.plan).result
+        assert result(in_pieces, tmp_path) == whole

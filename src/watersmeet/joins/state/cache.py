@@ -18,9 +18,9 @@ BUDGET = 2 * 2**30
 SHARE = 16
 """When a process has added one part in so many of the budget to a folder, it looks how much is there."""
 STAYING = 8
-"""Where there is no room, one run in so many that are read again takes the place of others. A state that is larger than
-the budget is read from one end to the other in every batch: if each run took the place of the oldest, none would be
-there when its turn comes."""
+"""Where there is no room, one run in so many that are read again looks for some, or takes that of others. A state that
+is larger than the budget is read from one end to the other in every batch: if each run took the place of the oldest,
+none would be there when its turn comes."""
 SMALLEST = 64 * 1024
 """A run of fewer bytes is not worth a file: each process that needs it reads it from the state once."""
 
@@ -51,11 +51,10 @@ class RunCache:
     def put_again(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
         """Keep a run at hand that was read from the state, if there is room; gives it as it is kept."""
         if run.nbytes > self.room:
+            self.again += 1
+            if self.again % STAYING != 1:
+                return run
             self.room = self.budget - self._taken
-            if run.nbytes > self.room:
-                self.again += 1
-                if self.again % STAYING:
-                    return run
         self.room -= run.nbytes
         self.put(owner, name, run)
         return self.runs.get((owner, name), run)

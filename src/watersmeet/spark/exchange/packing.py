@@ -1,7 +1,7 @@
 """Rows through Spark in bulk: packed by shard into Arrow blobs before the shuffle, unpacked after the join.
 
-A record of the exchange is ``(shard, port, kind, blob)``. Every map task sends to every shard one record of marks, so
-that after the
+A record of the exchange is ``(shard, port, kind, blob)``, and before that the label of the group in which the shard
+comes (`watersmeet.spark.exchange.shards`). Every map task sends to every shard one record of marks, so that after the
 shuffle each shard knows the watermarks of the whole batch. These functions run in Spark's workers: they import only
 what they need.
 """
@@ -9,8 +9,9 @@ what they need.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -23,15 +24,19 @@ from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
-from watersmeet.spark.exchange.shards import shard_of
+from watersmeet.spark.exchange.shards import groups, shard_of
+from watersmeet.spark.private.told import state_partitions
 
 ROWS, MARKS, LATE, REPORT, UNMATCHED, INSIDE = 0, 1, 2, 3, 4, 5
 """The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
 died alone and go to an output of their own; and the numbers of a join that feeds another one in the same operator, with
 its place there as the port."""
 
-PACKED_DDL = "shard INT, port TINYINT, kind TINYINT, blob BINARY"
-PACKED = pa.schema([("shard", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())])
+PACKED_DDL = "shard INT, of INT, port TINYINT, kind TINYINT, blob BINARY"
+PACKED = pa.schema(
+    [("shard", pa.int32()), ("of", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())]
+)
+"""Records: the label under which Spark groups them, which is that of a shard, and the shard that each is of."""
 MARKS_COLUMN, LATE_ROW = "#marks", "#late"
 """In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
 PART = "#part"
@@ -50,8 +55,12 @@ LATE_FIELDS = {"watermark": LATE_COLUMN, "late_by": LATE_BY}
 
 PLACE = b"place"
 ROWS_PER_BLOB = 262_144
+BYTES_AT_ONCE = 4 * 2**20
+"""Records of fewer bytes leave a map task together."""
 
 Batches = Iterator[pa.RecordBatch]
+Record = tuple[int, int, int, bytes]
+"""Shard, port, kind and blob."""
 
 
 @dataclass(frozen=True)
@@ -94,13 +103,16 @@ class Pack:
             self._split(kept, waiting)
             rows += kept.num_rows
             if rows >= ROWS_PER_BLOB * len(self.shards):
-                yield from self._flush(waiting, seen)
+                yield from records(self._flush(waiting, seen), self.shards)
                 rows = 0
-        yield from self._flush(waiting, seen)
+        yield from records(chain(self._flush(waiting, seen), self._marks(marks, seen)), self.shards)
+
+    def _marks(self, marks: _Folded, seen: int) -> Iterator[Record]:
         if seen or len(self.shards) == 1:
             # Also without any mark: every shard must be visited, or the marks that a join passes on would be those of
             # some of its shards only. One that is alone may have something to show without rows: the group of all.
-            yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
+            blob = marks.to_bytes()
+            yield from ((shard, self.port, MARKS, blob) for shard in self.shards)
 
     def _note_marks(self, batch: pa.RecordBatch, marks: _Folded) -> None:
         """Fold the marks that a batch brings."""
@@ -127,8 +139,7 @@ class Pack:
         """Late rows of a join further up, which pass through this one: any shard will do."""
         if LATE_ROW in self.names:
             blobs = batch.column(LATE_ROW).drop_null().to_pylist()
-            if blobs:
-                yield records([(self.shards[0], self.port, LATE, blob) for blob in blobs])
+            yield from records(((self.shards[0], self.port, LATE, blob) for blob in blobs), self.shards)
 
     def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that go on, with the columns that the operator knows."""
@@ -161,10 +172,10 @@ class Pack:
                 part.append(ordered.slice(start, end - start))
             start = end
 
-    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Batches:
+    def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Iterator[Record]:
         for shard, part in zip(self.shards, waiting, strict=True):
             if part and any(batch.num_rows for batch in part):
-                yield records([(shard, self.port, ROWS, to_blob(part, _place(seen)))])
+                yield shard, self.port, ROWS, to_blob(part, _place(seen))
             part.clear()
 
 
@@ -187,7 +198,8 @@ class PackMarks:
                 if row["column"] in self.columns:
                     marks.fold({self.columns[row["column"]]: row["value"]}, lowest=False)
         if marks.marks or len(self.shards) == 1:
-            yield records([(shard, self.port, MARKS, marks.to_bytes()) for shard in self.shards])
+            blob = marks.to_bytes()
+            yield from records(((shard, self.port, MARKS, blob) for shard in self.shards), self.shards)
 
 
 Late = Literal["dropped", "shown", "passed"]
@@ -320,9 +332,27 @@ def _place(seen: int) -> int:
     return ((0 if context is None else context.partitionId()) << 40) + seen
 
 
-def records(rows: list[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
-    """Records of the exchange as a batch."""
-    return pa.RecordBatch.from_pylist([dict(zip(PACKED.names, row, strict=True)) for row in rows], schema=PACKED)
+def records(given: Iterable[Record], shards: tuple[int, ...]) -> Batches:
+    """Records for some of these shards as batches, each under the label of its group."""
+    under = groups(shards, state_partitions())
+    waiting: list[Record] = []
+    size = 0
+    for record in given:
+        waiting.append(record)
+        size += len(record[-1])
+        if size > BYTES_AT_ONCE:
+            yield _as_batch(waiting, under)
+            waiting, size = [], 0
+    if waiting:
+        yield _as_batch(waiting, under)
+
+
+def _as_batch(given: Sequence[Record], under: Mapping[int, int]) -> pa.RecordBatch:
+    shards, *rest = zip(*given, strict=True)
+    columns = [[under[shard] for shard in shards], shards, *rest]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(columns, PACKED, strict=True)], schema=PACKED
+    )
 
 
 def _as_type(column: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -3,14 +3,22 @@
 Spark puts a row with ``shard = n`` on partition ``pmod(murmur3(n), partitions)``. Labels 0 and 1 of two shards may
 well fall on one partition of two; so labels are searched that fall on each partition in turn. They depend on the number
 of shards alone, because the state is kept under them.
+
+Spark calls an operator once for each group of rows, and that costs more than the join of a few rows. So some shards of
+a partition come in one group, under the label of the first of them; the state of each stays under its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 _MASK = 0xFFFFFFFF
+SHARDS_PER_GROUP = 8
+"""The records of a group wait together, so that more would save little and hold more of a batch in memory."""
 
 
 def labels(shards: int) -> tuple[int, ...]:
@@ -25,6 +33,30 @@ def labels(shards: int) -> tuple[int, ...]:
         found.setdefault(spark_hash(candidate) % shards, candidate)
         candidate += 1
     return tuple(found[partition] for partition in range(shards))
+
+
+def partition_of(label: int, partitions: int) -> int:
+    """The partition on which Spark puts what has that label."""
+    return spark_hash(label) % partitions
+
+
+@cache
+def groups(shards: tuple[int, ...], partitions: int | None) -> Mapping[int, int]:
+    """For each shard the label under which it comes: all of a group are on one partition; None: each comes alone.
+
+    >>> groups(labels(4), 2) == {label: labels(4)[place % 2] for place, label in enumerate(labels(4))}
+    True
+    """
+    if partitions is None:
+        return {shard: shard for shard in shards}
+    on: dict[int, list[int]] = {}
+    for shard in shards:
+        on.setdefault(partition_of(shard, partitions), []).append(shard)
+    return {
+        shard: together[place - place % SHARDS_PER_GROUP]
+        for together in on.values()
+        for place, shard in enumerate(together)
+    }
 
 
 def spark_hash(value: int) -> int:

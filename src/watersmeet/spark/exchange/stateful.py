@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -23,7 +23,8 @@ from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
 from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, fold_marks, from_blobs
-from watersmeet.spark.private.told import accepted_before, run_group
+from watersmeet.spark.exchange.shards import partition_of
+from watersmeet.spark.private.told import accepted_before, enter_state, run_group, state_partitions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +95,7 @@ class ShardProcessor(StatefulProcessor):
     ) -> None:
         self.stages = stages
         self.shards = shards
-        self.rows = rows
+        self.rows: RowsTold = rows
         self.bytes_per_step = bytes_per_step
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -103,84 +104,137 @@ class ShardProcessor(StatefulProcessor):
         if folder:
             # Spark removes its local directories when the executor ends.
             share_runs(Path(folder) / "watersmeet-runs")
+        self.handle = handle
         self.state = handle.getMapState("state", NAME, VALUE)
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
-        """One batch of one shard."""
-        stores = [SparkStore(self.state, prefix) for prefix in prefixes(len(self.stages))]
-        for stage, store in zip(self.stages, stores, strict=True):
-            _check_owner(stage, store, key[0])
+        """One batch of the shards of one group, which comes under the label of one of them."""
+        group: dict[int, _Shard] = {}
         leaving = Leaving()
-        tallies = [self._tally(stage, key[0], leaving) for stage in self.stages]
-        chain = Chain(
-            [stage.link for stage in self.stages], stores, self.bytes_per_step, partial(self._around, tallies)
-        )
-        split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
-        waiting = _Waiting(frozenset(port for ports in split for port in ports))
+        self.entered: int = key[0]
         for records in rows:
-            for port, kind, blob in zip(records["port"], records["kind"], records["blob"], strict=True):
-                if kind == LATE:
-                    waiting.came.add(int(port))
-                    leaving.add(LATE, blob=blob)
-                else:
-                    waiting.add(port, kind, blob)
-                if waiting.bytes > self.bytes_per_step:
-                    yield from self._split(chain, waiting, tallies)
-        marks = [self._marks(stage, waiting) for stage in self.stages]
-        came = {number for number, stage in enumerate(self.stages) if waiting.came.intersection(stage.ports)}
-        arrivals = [self._arrivals(stage, waiting, tally) for stage, tally in zip(self.stages, tallies, strict=True)]
-        yield from self._handed_out(chain.close(arrivals, marks, came), tallies)
-        with tallies[-1].computing():
+            for shard, port, kind, blob in zip(
+                records["of"], records["port"], records["kind"], records["blob"], strict=True
+            ):
+                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), leaving))
+                one.take(int(port), kind, blob)
+                if one.bytes and sum(other.bytes for other in group.values()) > self.bytes_per_step:
+                    fullest = max(group.values(), key=lambda other: other.bytes)
+                    yield from self._inside(fullest, fullest.split())
+        # The state of the one under whose label they come is there already.
+        shards = sorted(group.values(), key=lambda one: (one.label != key[0], one.label))
+        for one in shards:
+            yield from self._inside(one, one.close())
+        with shards[-1].tallies[-1].computing():
             leaving.close()
-        for place, tally in enumerate(tallies[:-1]):
-            if tally.reports:
-                leaving.add(INSIDE, place, report=tally.to_text())
-        leaving.add(REPORT, report=tallies[-1].to_text())
+        for one in shards:
+            one.tell()
         yield leaving.frame()
 
-    def _split(self, chain: Chain, waiting: _Waiting, tallies: Sequence[Tally]) -> Iterator[pd.DataFrame]:
+    def _inside(self, shard: _Shard, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        """Let a shard go on, with its own state."""
+        if self.entered != shard.label:
+            _check_place(shard.label)
+            enter_state(self.handle, shard.label)
+            self.entered = shard.label
+        shard.check_owner()
+        yield from frames
+
+    def close(self) -> None:
+        """Nothing to close: Spark owns the state."""
+
+
+class _Shard:
+    """One batch of one shard: the records that wait, the joins that take them, and what these did.
+
+    ``leaving`` takes what comes out; other shards may have the same.
+    """
+
+    def __init__(self, processor: ShardProcessor, label: int, leaving: Leaving) -> None:
+        self.label = label
+        self.stages = processor.stages
+        self.leaving = leaving
+        self.is_checked = False
+        self.stores = [SparkStore(processor.state, prefix) for prefix in prefixes(len(self.stages))]
+        self.tallies = [self._tally(stage, processor.shards, processor.rows) for stage in self.stages]
+        self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._around)
+        split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
+        self.waiting = _Waiting(frozenset(port for ports in split for port in ports))
+
+    @property
+    def bytes(self) -> int:
+        """Of the rows that need not wait for the whole batch."""
+        return self.waiting.bytes
+
+    def check_owner(self) -> None:
+        """Refuse the state of another query, once."""
+        if not self.is_checked:
+            for stage, store in zip(self.stages, self.stores, strict=True):
+                _check_owner(stage, store, self.label)
+            self.is_checked = True
+
+    def take(self, port: int, kind: int, blob: bytes) -> None:
+        """A record of the exchange."""
+        if kind == LATE:
+            self.waiting.came.add(port)
+            self.leaving.add(LATE, blob=blob)
+        else:
+            self.waiting.add(port, kind, blob)
+
+    def split(self) -> Iterator[pd.DataFrame]:
         """Let the stages that may split a batch take what has come so far."""
         for number, stage in enumerate(self.stages):
             if stage.link.operator.may_split:
-                arrivals = self._arrivals(stage, waiting, tallies[number])
-                yield from self._handed_out(chain.split(number, arrivals), tallies)
+                arrivals = self._arrivals(stage, self.tallies[number])
+                yield from self._handed_out(self.chain.split(number, arrivals))
 
-    def _tally(self, stage: Stage, shard: int, leaving: Leaving) -> Tally:
+    def close(self) -> Iterator[pd.DataFrame]:
+        """The rest of the batch, with its marks."""
+        marks = [self._marks(stage) for stage in self.stages]
+        came = {number for number, stage in enumerate(self.stages) if self.waiting.came.intersection(stage.ports)}
+        arrivals = [self._arrivals(stage, tally) for stage, tally in zip(self.stages, self.tallies, strict=True)]
+        yield from self._handed_out(self.chain.close(arrivals, marks, came))
+
+    def tell(self) -> None:
+        """Let the numbers of the batch leave, too."""
+        for place, tally in enumerate(self.tallies[:-1]):
+            if tally.reports:
+                self.leaving.add(INSIDE, place, report=tally.to_text())
+        self.leaving.add(REPORT, report=self.tallies[-1].to_text())
+
+    def _tally(self, stage: Stage, shards: Shards, rows: RowsTold) -> Tally:
         ports = frozenset(range(len(stage.link.operator.shown)))
-        counted = ports if shard == self.shards.first else ports - self.shards.to_all
-        examples = Examples(stage.link.operator) if self.rows == "some" else None
-        return Tally(stage.link.operator, counted, leaving, examples, is_last=stage is self.stages[-1])
+        counted = ports if self.label == shards.first else ports - shards.to_all
+        examples = Examples(stage.link.operator) if rows == "some" else None
+        return Tally(stage.link.operator, counted, self.leaving, examples, is_last=stage is self.stages[-1])
 
-    def _around(self, tallies: Sequence[Tally], number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
+    def _around(self, number: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces of a step: the time that they take counts, and what cannot go on is refused by its name."""
         try:
-            yield from tallies[number].timed(pieces)
+            yield from self.tallies[number].timed(pieces)
         except StepError as error:
             refusal = Refusal(error.condition, {"join": self.stages[number].name, **error.parameters})
             raise TravellingError(refusal) from None
 
-    def _arrivals(self, stage: Stage, waiting: _Waiting, tally: Tally) -> dict[int, pa.Table]:
+    def _arrivals(self, stage: Stage, tally: Tally) -> dict[int, pa.Table]:
         with tally.computing():
-            return waiting.arrivals(stage.ports)
+            return self.waiting.arrivals(stage.ports)
 
-    def _marks(self, stage: Stage, waiting: _Waiting) -> Marks:
+    def _marks(self, stage: Stage) -> Marks:
         """The marks that a batch brings to the ports of a stage."""
-        marks = fold_marks([blob for port in stage.ports for blob in waiting.marks.get(port, ())])
+        marks = fold_marks([blob for port in stage.ports for blob in self.waiting.marks.get(port, ())])
         return marks | dict.fromkeys(stage.ends, END_OF_INPUT) | (_run() if stage.link.operator.needs_run else {})
 
-    def _handed_out(self, pieces: Iterator[tuple[int, Piece]], tallies: Sequence[Tally]) -> Iterator[pd.DataFrame]:
+    def _handed_out(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
         """Let the stages run; gives what they hand out whenever that has become much."""
         for number, piece in pieces:
-            tally = tallies[number]
+            tally = self.tallies[number]
             if isinstance(piece, Emission):
                 tally.emitted(piece)
             else:
                 tally.handed_out(piece)
-            if tally.leaving.is_much:
-                yield tally.leaving.frame()
-
-    def close(self) -> None:
-        """Nothing to close: Spark owns the state."""
+            if self.leaving.is_much:
+                yield self.leaving.frame()
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
@@ -190,6 +244,14 @@ def prefixes(stages: int) -> tuple[str, ...]:
     (('',), ('0/', '1/'))
     """
     return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
+
+
+def _check_place(shard: int) -> None:
+    """Stop where the state of a shard would not be in this partition: it would be lost to the next batch."""
+    context, partitions = TaskContext.get(), state_partitions()
+    if context is None or partitions is None or partition_of(shard, partitions) != context.partitionId():
+        where = None if context is None else context.partitionId()
+        raise RuntimeError(f"shard {shard} is not on partition {where} of {partitions}")
 
 
 def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:
@@ -250,11 +312,11 @@ class _Waiting:
         self.bytes = 0
 
     def add(self, port: int, kind: int, blob: bytes) -> None:
-        self.came.add(int(port))
+        self.came.add(port)
         if kind == MARKS:
-            self.marks.setdefault(int(port), []).append(blob)
+            self.marks.setdefault(port, []).append(blob)
         else:
-            self.blobs.setdefault(int(port), []).append(blob)
+            self.blobs.setdefault(port, []).append(blob)
             self.bytes += len(blob) if port in self.split else 0
 
     def arrivals(self, ports: Mapping[int, int]) -> dict[int, pa.Table]:
