@@ -2,8 +2,8 @@
 
 First each query is run on a few rows and the results are compared, row for row; then on all of them into nothing. A run
 is timed from the launch of its process to its end, so with everything that a start costs; ``start`` is the part until
-what was asked is declared, ``steady`` leaves out what a run of the first quarter of the rows takes. Every query has as
-many rows as keep Flink busy for about a minute. Two cores each; Flink keeps its state on the heap and takes no
+what was asked is declared, ``steady`` leaves out what a run of the first quarter of the rows takes. Most queries
+have as many rows as keep Flink busy for about a minute. Two cores each; Flink keeps its state on the heap and takes no
 checkpoints, while Watersmeet and Spark commit every batch.
 
 ``topics`` is the interval join from topics of a broker into another one. There Flink takes checkpoints, too, a run ends
