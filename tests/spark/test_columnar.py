@@ -89,8 +89,9 @@ def test_workers_read_what_spark_reads(spark: SparkSession, tmp_path: Path) -> N
         ("", "", "l and r: workers"),
         (", maxFilesPerTrigger '1'", "", "l and r: workers"),
         (", mergeSchema 'true'", "", "l: workers"),
-        ("", " AND r.v <> 'q'", "l: workers"),
-        ("", " AND upper(l.s) = r.v", None),
+        ("", " AND r.v <> 'q'", "l and r: workers"),
+        ("", " AND upper(l.s) = r.v", "r: workers"),
+        ("", " AND l.g = CAST(r.v AS DOUBLE)", None),
     ],
 )
 def test_explain_says_which_sources_workers_read(tmp_path: Path, options: str, more: str, read: str | None) -> None:

@@ -77,6 +77,8 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
                 else:
                     value = _apply(operator, [value, evaluate(part, columns, rows)])
             return value
+        case Apply(operator, (first, Constant(value))) if operator in _PLAIN and isinstance(value, int | str):
+            return _compared(operator, evaluate(first, columns, rows), value)
         case Apply(operator, args):
             values = [evaluate(arg, columns, rows) for arg in args]
             return _apply(operator, values)
@@ -151,6 +153,19 @@ def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
 _ARITHMETIC: dict[str, Callable[..., pa.Array]] = {
     "+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked, "negate": pc.negate_checked,
 }  # fmt: skip
+
+
+_PLAIN: dict[str, Callable[..., pa.Array]] = {
+    "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+
+
+def _compared(operator: Operator, values: pa.Array, constant: int | str) -> pa.Array:
+    """A comparison with a constant, which need not become a column where Arrow compares as Spark does."""
+    kind = values.type
+    if pa.types.is_string(kind) if isinstance(constant, str) else pa.types.is_signed_integer(kind):
+        return _PLAIN[operator](values, pa.scalar(constant))
+    return compare(operator, values, pa.repeat(pa.scalar(constant), len(values)))
 
 
 def _truth(value: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.formats import source_format
+from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.chain import Inlet, Link
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
@@ -41,14 +42,13 @@ from watersmeet.physical import (
     join_plans,
     leaf_plans,
 )
-from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.columnar import is_file_of_columns, way_of
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.together import Carried, carried, code_side, way_inside
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.compile.frames import (
     APART,
-    KEEP,
     Fed,
     all_true,
     changes_shown,
@@ -59,6 +59,7 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
+from watersmeet.spark.exchange.columns import KEEP, Columns
 from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (
@@ -74,6 +75,7 @@ from watersmeet.spark.exchange.packing import (
     Late,
     Pack,
     PackMarks,
+    Repack,
     Unpack,
 )
 from watersmeet.spark.exchange.rows import Meeting, Met, completed, ddl_field, emitted_schema, port_structs
@@ -82,6 +84,7 @@ from watersmeet.spark.exchange.stateful import BYTES_PER_STEP, RowsTold, ShardPr
 from watersmeet.spark.private import unknown
 from watersmeet.spark.private.told import arrow_schema
 from watersmeet.spark.sources.columnar import PackFiles
+from watersmeet.type_names import normalised
 
 
 @dataclass(frozen=True)
@@ -210,15 +213,9 @@ class Compiler:
             if name in frame.columns
         ]
         frame = frame.select(*columns)
-        if port.route == "spread":
-            # Equal rows go the same way: whether they come or go, and however their columns are ordered.
-            ours = [f.name for f in frame.schema if f.name in port.columns and _is_hashable(f.dataType)]
-            hashed = [F.col(quote(c)) for c in sorted(ours, key=lambda c: names.get(c, c)) if c != WEIGHT]
-            frame = frame.withColumn(SHARD, F.xxhash64(*hashed) if hashed else F.lit(0).cast("bigint"))
-        if port.hashed:
-            frame = frame.withColumn(str(port.code), F.xxhash64(*(F.col(quote(k)) for k in port.hashed)))
-        if port.shard_by:
-            frame = frame.withColumn(SHARD, F.xxhash64(*(F.col(quote(k)) for k in port.shard_by)))
+        for name, hashed in _codes(port, frame.schema, names):
+            columns_of = [F.col(quote(column)) for column in hashed]
+            frame = frame.withColumn(name, F.xxhash64(*columns_of) if hashed else F.lit(0).cast("bigint"))
         return frame
 
     def meet(self, plan: JoinPlan) -> tuple[Met, ...]:
@@ -244,7 +241,7 @@ class Compiler:
         fed = {n: self.feeding(port.input) for n, port in enumerate(plan.ports) if n != inside}
         frames = {n: self.prepared(plan.ports[n], one.frame, names) for n, one in fed.items()}
         ports = {before.ports + place: n for place, n in enumerate(fed)}
-        own = {n: self.packed(number, plan.ports[n], frames[n], shards) for number, n in ports.items()}
+        own = {n: self.packed(number, plan.ports[n], fed[n], frames[n], shards, names) for number, n in ports.items()}
         # Spark numbers operators and sources in the order of the ports.
         packed = [one for n in range(len(plan.ports)) for one in (before.packed if n == inside else (own[n],))]
         streaming = before.is_streaming or any(frame.isStreaming for frame in frames.values())
@@ -283,37 +280,85 @@ class Compiler:
             moved.append(visit.mapInArrow(own, PACKED_DDL))
         return moved
 
-    def packed(self, number: int, port: PortPlan, frame: DataFrame, shards: tuple[int, ...]) -> DataFrame:
-        """The rows of a port as records of the exchange; where nothing needs Spark before, from the files at once."""
+    def packed(
+        self,
+        number: int,
+        port: PortPlan,
+        fed: Fed,
+        frame: DataFrame,
+        shards: tuple[int, ...],
+        names: Mapping[str, str],
+    ) -> DataFrame:
+        """The rows of a port as records of the exchange; where nothing needs Spark before, they never become rows."""
         keep = KEEP if KEEP in frame.columns else None
         pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
-        if isinstance(port.input, ScanPlan) and port.input.source.name in self.files and is_columnar(port):
-            columns = tuple(name.removeprefix(f"{port.input.alias}.") for name in port.columns)
-            reader = source_format(port.input.source).column_reader(columns, self.arrow(frame.schema))
-            if reader is not None:
-                return self.files[port.input.source.name].mapInArrow(PackFiles(pack, reader), PACKED_DDL)
+        leaf = self.leaf_of(port, fed)
+        way = None if leaf is None else way_of(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
+        if leaf is not None and way is not None:
+            columns = Columns(way.steps, self.arrow(frame.schema), tuple(_codes(port, frame.schema, names)))
+            if columns.can_take(self.arrow(leaf)):
+                packed = self.packed_as_columns(way.leaf, leaf, columns, pack, fed)
+                if packed is not None:
+                    return packed
         return _plain(frame).mapInArrow(pack, PACKED_DDL)
+
+    def leaf_of(self, port: PortPlan, fed: Fed) -> StructType | None:
+        """What workers get of the leaf of a port, if that are columns: those of files, or of the records of a join."""
+        relation = port.input
+        while isinstance(relation, ViewPlan | LateralPlan):
+            relation = relation.input
+        if isinstance(relation, JoinPlan):
+            return self.travelling(fed.joins[-1])
+        if not isinstance(relation, ScanPlan) or relation.source.name not in self.files:
+            return None
+        fields = {field.name: field for field in self.frames[relation.source.name].schema}
+        told = [fields[CHANGE]] if relation.changes is not None and CHANGE in fields else []
+        named = [
+            StructField(f"{relation.alias}.{name}", fields[name].dataType, fields[name].nullable)
+            for name in relation.columns
+        ]
+        return StructType([*named, *told])
+
+    def packed_as_columns(
+        self, leaf: ScanPlan | JoinPlan, schema: StructType, columns: Columns, pack: Pack, fed: Fed
+    ) -> DataFrame | None:
+        """The rows of a leaf as records of the exchange, gone over columns; None: its files need Spark."""
+        if isinstance(leaf, JoinPlan):
+            return fed.joins[-1].records.mapInArrow(Repack(self.unpack(fed.joins[-1]), columns, pack), PACKED_DDL)
+        if not is_file_of_columns(leaf):
+            return None
+        names = tuple(field.name.removeprefix(f"{leaf.alias}.") for field in schema)
+        reader = source_format(leaf.source).column_reader(names, self.arrow(schema))
+        if reader is None:
+            return None
+        return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)
 
     def ticks(self) -> DataFrame:
         """The wall clock as a stream of marks, one a second."""
         ticks = self.spark.readStream.format("rate").option("rowsPerSecond", "1").load()
         return ticks.select(F.lit(NOW).alias("column"), F.unix_micros("timestamp").alias("value"))
 
-    def passed_on(self, met: Met, joins: tuple[Met, ...]) -> Fed:
-        """The rows of a join for the next one, with its marks, and late rows if they are kept, travelling along."""
+    def travelling(self, met: Met) -> StructType:
+        """The rows of a join as they go to the next one, with its marks, and late rows if they are kept."""
         along = [StructField(MARKS_COLUMN, StringType())]
         if self.late == "kept":
             along.append(StructField(LATE_ROW, BinaryType()))
         # What only travels along has NULL in the columns of a row.
-        real = emitted_schema(met)
-        schema = StructType([*(StructField(field.name, field.dataType) for field in real), *along])
+        return StructType([*(StructField(field.name, field.dataType) for field in emitted_schema(met)), *along])
+
+    def unpack(self, met: Met) -> Unpack:
+        """What gets those rows out of the records of the join."""
         late: Late = "passed" if self.late == "kept" else "dropped"
-        unpacked = met.records.mapInArrow(Unpack(self.arrow(schema), marks=True, late=late), schema)
-        frame = completed(met, unpacked)
-        fed = Fed(frame, {field.name: field.nullable for field in real}, joins)
+        return Unpack(self.arrow(self.travelling(met)), marks=True, late=late)
+
+    def passed_on(self, met: Met, joins: tuple[Met, ...]) -> Fed:
+        """The rows of a join for the next one, with what travels along."""
+        frame = completed(met, met.records.mapInArrow(self.unpack(met), self.travelling(met)))
+        fed = Fed(frame, {field.name: field.nullable for field in emitted_schema(met)}, joins)
         if not met.plan.after:
             return fed
-        travels = reduce(lambda a, b: a | b, (F.col(quote(field.name)).isNotNull() for field in along))
+        along = (name for name in (MARKS_COLUMN, LATE_ROW) if name in frame.columns)
+        travels = reduce(lambda a, b: a | b, (F.col(quote(name)).isNotNull() for name in along))
         return fed.kept(all_true(met.plan.after) | travels)
 
     def joined(self, met: Met, apart: tuple[StructField, ...] = ()) -> DataFrame:
@@ -395,6 +440,22 @@ def _showing(stage: Stage, side: int | None) -> Stage:
     if side is None or not isinstance(operator, TwoSided):
         return stage
     return replace(stage, link=replace(stage.link, operator=operator.with_code(side)))
+
+
+def _codes(port: PortPlan, schema: StructType, names: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The columns of a port that are hashes, and of which: whoever computes them, these are found by."""
+    if port.route == "spread":
+        # Equal rows go the same way: whether they come or go, and however their columns are ordered.
+        ours = [f.name for f in schema if f.name in port.columns and f.name != WEIGHT and _is_hashable(f.dataType)]
+        yield SHARD, tuple(sorted(ours, key=lambda column: names.get(column, column)))
+    if port.hashed:
+        yield str(port.code), port.hashed
+    if port.shard_by:
+        yield SHARD, port.shard_by
+
+
+def _type_name(type_: DataType) -> str:
+    return normalised(type_.simpleString())
 
 
 def _is_hashable(type_: DataType) -> bool:

@@ -22,18 +22,10 @@ from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.physical import LateralPlan, ScanPlan, StaticJoinPlan, UnionPlan, ViewPlan
 from watersmeet.plan.expressions import Expr, quote
 from watersmeet.plan.query import Output
-from watersmeet.spark.exchange.packing import (
-    LATE_ROW,
-    LATE_SHOWN,
-    MARKS_COLUMN,
-    ORDER,
-    PART,
-    PARTITION,
-    UNMATCHED_SHOWN,
-)
+from watersmeet.spark.exchange.columns import KEEP, LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION
+from watersmeet.spark.exchange.packing import LATE_SHOWN, UNMATCHED_SHOWN
 from watersmeet.spark.exchange.rows import Met
 
-KEEP = "#keep"
 APART = (LATE_SHOWN, MALFORMED_SHOWN, *UNMATCHED_SHOWN)
 """The columns in which a result shows what is no row of it."""
 ALONG = (MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER, WEIGHT, OP, *APART)
@@ -160,7 +152,9 @@ def united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
 def looked_up(plan: StaticJoinPlan, fed: Fed, table: DataFrame) -> Fed:
     """Each row with what a table that never changes has for it; rows that are none stay for their times."""
     guarded = KEEP in fed.frame.columns
-    condition = all_true(plan.condition) & F.col(KEEP) if guarded else all_true(plan.condition)
+    # As it was written: Spark finds equalities in it, and need not look at all rows of the table for each.
+    condition = F.expr(" AND ".join(part.sql() for part in plan.condition))
+    condition = condition & F.col(KEEP) if guarded else condition
     joined = fed.frame.join(table.withColumn(_PLACE, F.lit(True)), condition, "left")
     nullable = {**fed.nullable, **{f.name: f.nullable or not plan.is_inner for f in table.schema}}
     made = Fed(joined, nullable, fed.joins, fed.feeds)

@@ -24,6 +24,7 @@ from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
+from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Batches, Columns
 from watersmeet.spark.exchange.shards import groups, shard_of
 from watersmeet.spark.private.told import state_partitions
 
@@ -37,14 +38,6 @@ PACKED = pa.schema(
     [("shard", pa.int32()), ("of", pa.int32()), ("port", pa.int8()), ("kind", pa.int8()), ("blob", pa.binary())]
 )
 """Records: the label under which Spark groups them, which is that of a shard, and the shard that each is of."""
-MARKS_COLUMN, LATE_ROW = "#marks", "#late"
-"""In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
-PART = "#part"
-"""In the frame of a union: the number of the part a row comes from."""
-PARTITION = "#partition"
-"""In the frame of a source whose partitions have marks of their own: which one a row comes from."""
-ORDER = "#order"
-"""In the frame of a source that tells the order of its changes itself: a number that grows with it."""
 SHARD = "#shard"
 """The column that decides about the shard, where no other does; it goes no further."""
 UNMATCHED_SHOWN = ("_unmatched_left", "_unmatched_right")
@@ -58,7 +51,6 @@ ROWS_PER_BLOB = 262_144
 BYTES_AT_ONCE = 4 * 2**20
 """Records of fewer bytes leave a map task together."""
 
-Batches = Iterator[pa.RecordBatch]
 Record = tuple[int, int, int, bytes]
 """Shard, port, kind and blob."""
 
@@ -271,6 +263,19 @@ class Unpack:
         kind = self.schema.field(UNMATCHED_SHOWN[port]).type
         parts = [column.combine_chunks().cast(f.type) for column, f in zip(rows.columns, kind, strict=True)]
         return self._only({UNMATCHED_SHOWN[port]: pa.StructArray.from_arrays(parts, fields=list(kind))})
+
+
+@dataclass(frozen=True)
+class Repack:
+    """Packs the rows of a join for the next exchange, which never become rows of Spark's."""
+
+    unpack: Unpack
+    columns: Columns
+    pack: Pack
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Pack the records of one task."""
+        return self.pack(self.columns(self.unpack(batches)))
 
 
 class _Folded:

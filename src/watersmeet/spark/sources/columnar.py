@@ -13,11 +13,14 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
+from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.source import ColumnReader, local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.references import resolved
-from watersmeet.spark.exchange.packing import Batches, Pack
+from watersmeet.spark.exchange.columns import Batches, Columns
+from watersmeet.spark.exchange.packing import Pack
 from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkError, folders_of_all
+from watersmeet.spark.sources.reading import is_static
 
 FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 MISSING = "spark.sql.files.ignoreMissingFiles"
@@ -43,24 +46,31 @@ def find_files(
     # A Connect server has files of its own, of which nothing can be told before rows flow.
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
-    # The rows of a table say what they do to it, which only Spark's reading of them knows.
-    streams = [source for source in script.sources if source.kind == "stream" and source.name not in given]
-    plain = [s for s in streams if source_format(s).may_be_columns() and s.name not in by_spark]
+    found = [source for source in script.sources if source.name not in given and not _tells_changes(source)]
+    plain = [s for s in found if source_format(s).may_be_columns() and s.name not in by_spark]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     return {name: stream.load().select("path") for name, stream in reader.items()}
 
 
+def _tells_changes(source: Source) -> bool:
+    """Whether rows of a table say what they do to it, which only Spark's reading of them knows, or are no stream."""
+    return source.kind == "table" and (
+        source.changes is not None or source.field(CHANGE) is not None or is_static(source) or source.is_static
+    )
+
+
 @dataclass(frozen=True)
 class PackFiles:
-    """Reads files, with ``reader``, and packs their rows."""
+    """Reads files, with ``reader``, goes the way of their rows to the exchange, and packs them."""
 
     pack: Pack
     reader: ColumnReader
+    columns: Columns
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the files of one map task."""
         paths = (path for batch in batches for path in batch.column(0).to_pylist())
-        return self.pack(part for path in paths for part in self.reader.read(path))
+        return self.pack(self.columns(part for path in paths for part in self.reader.read(path)))
 
 
 def parquet_reader(source: Source, columns: tuple[str, ...], schema: pa.Schema) -> ParquetColumns | None:

@@ -1,0 +1,163 @@
+"""The code of keys that need a hash: Spark's ``xxhash64``, over whole columns.
+
+A state is found by its codes, so whoever computes them, Spark or a worker, must get the same. The hash of several
+columns is that of each in turn, begun with the hash so far; a NULL leaves it as it is, a struct is its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.physical.steps import LONGEST_DECIMAL
+
+Hashes = npt.NDArray[np.uint64]
+
+SEED = 42
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
+    )
+)  # fmt: skip
+_LOW = np.uint64(0xFFFFFFFF)
+_AT_ONCE = 16_384
+"""So many rows stay in the cache of a core from one operation to the next."""
+
+
+def code_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """The hash of each row of these columns.
+
+    >>> code_of([pa.array([1, None]), pa.array(["a", "a long text that has more than one stripe"])]).tolist()
+    [-8527884376001292090, 1785739698554259205]
+    """
+    rows = len(columns[0])
+    hashes = np.full(rows, SEED, np.uint64)
+    with np.errstate(over="ignore"):
+        for start in range(0, rows, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            for column in columns:
+                hashes[part] = _hashed(column.slice(start, _AT_ONCE), hashes[part])
+    return hashes.view(np.int64)
+
+
+def is_hashable(kind: Any) -> bool:
+    """Whether `code_of` takes values of a type; floats and what is nested otherwise are left to Spark."""
+    types = pa.types
+    if types.is_struct(kind):
+        return all(is_hashable(kind.field(n).type) for n in range(kind.num_fields))
+    if types.is_decimal128(kind):
+        return kind.precision <= LONGEST_DECIMAL
+    is_number = types.is_boolean(kind) or types.is_signed_integer(kind) or types.is_date32(kind)
+    is_time = types.is_timestamp(kind) and kind.unit == "us"
+    return is_number or is_time or types.is_string(kind) or types.is_binary(kind)
+
+
+def _hashed(column: pa.Array, seeds: Hashes) -> Hashes:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        hashes = seeds
+        for n in range(kind.num_fields):
+            # `field` does not apply the struct's own NULLs; below they are.
+            hashes = _hashed(column.field(n), hashes)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        hashes = _of_bytes(column, seeds)
+    elif pa.types.is_int64(kind) or pa.types.is_timestamp(kind) or pa.types.is_decimal(kind):
+        hashes = _of_longs(_words(column), seeds)
+    else:
+        hashes = _of_ints(_words(column), seeds)
+    if column.null_count:
+        hashes = np.where(column.is_null().to_numpy(zero_copy_only=False), seeds, hashes)
+    return hashes
+
+
+def _words(column: pa.Array) -> Hashes:
+    """The values of fixed width as 64 bits, integers with their sign; whatever where there is none."""
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        words = np.frombuffer(column.buffers()[1], np.uint64)
+        return words[2 * column.offset : 2 * (column.offset + len(column)) : 2]
+    if pa.types.is_timestamp(kind):
+        column = column.view(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    # A column without a value has no zeros that could be viewed.
+    plain = column.cast(pa.int64()).fill_null(0) if column.null_count else column.cast(pa.int64())
+    return plain.to_numpy(zero_copy_only=False).view(np.uint64)
+
+
+def _of_ints(values: Hashes, seeds: Hashes) -> Hashes:
+    hashes = (seeds + _P5 + np.uint64(4)) ^ ((values & _LOW) * _P1)
+    return _mixed(_turned(hashes, 23) * _P2 + _P3)
+
+
+def _of_longs(values: Hashes, seeds: Hashes) -> Hashes:
+    return _mixed(_with_word(seeds + _P5 + np.uint64(8), values))
+
+
+def _of_bytes(column: pa.Array, seeds: Hashes) -> Hashes:
+    """Values of one length at a time: of these, as many words lie in the same places."""
+    hashes = seeds.copy()
+    _, offsets, data = column.buffers()
+    starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    for length, rows in _by_length(np.diff(starts)):
+        matrix = values[starts[rows][:, None] + np.arange(length)]
+        hashes[rows] = _of_equal_length(np.ascontiguousarray(matrix), seeds[rows])
+    return hashes
+
+
+def _by_length(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    order = np.argsort(lengths, kind="stable")
+    edges = np.flatnonzero(np.diff(lengths[order])) + 1
+    for rows in np.split(order, edges) if len(order) else ():
+        yield int(lengths[rows[0]]), rows
+
+
+def _of_equal_length(values: npt.NDArray[np.uint8], seeds: Hashes) -> Hashes:
+    """The hash of each row of bytes."""
+    length = values.shape[1]
+    at = 0
+    if length >= 32:
+        lanes = [seeds + _P1 + _P2, seeds + _P2, seeds, seeds - _P1]
+        for stripe in range(length // 32):
+            lanes = [_turned(lane + _word(values, 32 * stripe + 8 * n) * _P2, 31) * _P1 for n, lane in enumerate(lanes)]
+        at = length // 32 * 32
+        hashes = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
+        for lane in lanes:
+            hashes = (hashes ^ (_turned(lane * _P2, 31) * _P1)) * _P1 + _P4
+    else:
+        hashes = seeds + _P5
+    hashes = hashes + np.uint64(length)
+    while at + 8 <= length:
+        hashes = _with_word(hashes, _word(values, at))
+        at += 8
+    if at + 4 <= length:
+        part = np.ascontiguousarray(values[:, at : at + 4]).view(np.uint32).ravel().astype(np.uint64)
+        hashes = _turned(hashes ^ (part * _P1), 23) * _P2 + _P3
+        at += 4
+    for place in range(at, length):
+        hashes = _turned(hashes ^ (values[:, place].astype(np.uint64) * _P5), 11) * _P1
+    return _mixed(hashes)
+
+
+def _word(values: npt.NDArray[np.uint8], at: int) -> Hashes:
+    return np.ascontiguousarray(values[:, at : at + 8]).view(np.uint64).ravel()
+
+
+def _with_word(hashes: Hashes, words: Hashes) -> Hashes:
+    return _turned(hashes ^ (_turned(words * _P2, 31) * _P1), 27) * _P1 + _P4
+
+
+def _turned(values: Hashes, by: int) -> Hashes:
+    return (values << np.uint64(by)) | (values >> np.uint64(64 - by))
+
+
+def _mixed(hashes: Hashes) -> Hashes:
+    hashes = (hashes ^ (hashes >> np.uint64(33))) * _P2
+    hashes = (hashes ^ (hashes >> np.uint64(29))) * _P3
+    return hashes ^ (hashes >> np.uint64(32))

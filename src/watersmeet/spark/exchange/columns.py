@@ -1,0 +1,174 @@
+"""The way of rows to an exchange over whole columns, in a worker: what `watersmeet.physical.columnar` has planned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.condition import Condition, evaluate, holds
+from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
+from watersmeet.spark.exchange.codes import code_of, is_hashable
+
+KEEP = "#keep"
+"""Whether a row goes on; where it is not there, all do."""
+MARKS_COLUMN, LATE_ROW = "#marks", "#late"
+"""In the frame of a join that feeds another: NULL in a row; what is no row and only travels along has one of them."""
+PART = "#part"
+"""In the frame of a union: the number of the part a row comes from."""
+PARTITION = "#partition"
+"""In the frame of a source whose partitions have marks of their own: which one a row comes from."""
+ORDER = "#order"
+"""In the frame of a source that tells the order of its changes itself: a number that grows with it."""
+ALONG = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
+"""What goes along with the columns of a row, whatever these are."""
+
+Batches = Iterator[pa.RecordBatch]
+Codes = tuple[tuple[str, tuple[str, ...]], ...]
+"""Columns that are hashes, each with the columns it is a hash of."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Goes the ``steps`` of a way and gives rows of ``schema``, as Spark would have made them.
+
+    ``codes``: those of its columns that are hashes of others.
+    """
+
+    steps: tuple[Step, ...]
+    schema: pa.Schema
+    codes: Codes = ()
+
+    def __call__(self, batches: Batches) -> Batches:
+        """The batches of one map task, as they go to the exchange."""
+        return map(self.prepared, batches)
+
+    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the leaf as it goes to the exchange."""
+        for step in self.steps:
+            batch = _stepped(step, batch)
+        hashes = dict(self.codes)
+        found = {field.name: _as(batch.column(field.name), field) for field in self.schema if field.name not in hashes}
+        for name, columns in self.codes:
+            found[name] = pa.array(code_of([found[column] for column in columns]))
+        return pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
+
+    def can_take(self, leaf: pa.Schema) -> bool:
+        """Whether all of it can be done to rows of a leaf, and gives the types of Spark."""
+        if not all(is_hashable(self.schema.field(column).type) for _, columns in self.codes for column in columns):
+            return False
+        try:
+            self.prepared(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in leaf], schema=leaf))
+        except (pa.ArrowException, KeyError, TypeError):
+            return False
+        return True
+
+
+def _stepped(step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+    match step:
+        case Keep():
+            return _kept(step, batch)
+        case Change():
+            return _changed(step, batch)
+        case Unfold():
+            return _unfolded(step, batch)
+        case Show():
+            return _shown(step, batch)
+        case Compute(name, condition, is_dead):
+            if is_dead:
+                return batch.append_column(name, pa.array(~_holds(condition, batch)))
+            return batch.append_column(name, _value(condition, batch))
+        case _:
+            assert_never(step)
+
+
+def _changed(step: Change, batch: pa.RecordBatch) -> pa.RecordBatch:
+    kind = pa.int64() if step.column == WEIGHT else pa.int8()
+    comes, goes = (pa.scalar(number, kind) for number in (1, -1))
+    if step.told not in batch.schema.names or batch.column(step.told).null_count == batch.num_rows:
+        return batch.append_column(step.column, pa.repeat(comes, batch.num_rows))
+    is_gone = pc.fill_null(pc.equal(batch.column(step.told), "-"), False)
+    return batch.append_column(step.column, pc.if_else(is_gone, goes, comes))
+
+
+def _kept(step: Keep, batch: pa.RecordBatch) -> pa.RecordBatch:
+    is_true = pa.array(_holds(step.condition, batch))
+    if step.beats is None:
+        return _with_keep(batch, is_true)
+    place, told = batch.schema.get_field_index(step.beats), batch.column(step.beats)
+    return batch.set_column(place, step.beats, pc.if_else(is_true, told, pa.scalar(-1, told.type)))
+
+
+def _with_keep(batch: pa.RecordBatch, keep: pa.Array) -> pa.RecordBatch:
+    """The batch, of which rows go on for which this is true, too."""
+    place = batch.schema.get_field_index(KEEP)
+    if place < 0:
+        return batch.append_column(KEEP, keep)
+    return batch.set_column(place, KEEP, pc.and_(batch.column(place), keep))
+
+
+def _unfolded(step: Unfold, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Windows as Spark counts them, from 1970 on."""
+    times = batch.column(step.time)
+    if not pa.types.is_timestamp(times.type):
+        raise TypeError(f"{times.type} is no time")
+    if step.is_outer:
+        batch = _with_keep(batch, times.is_valid())
+    elif times.null_count:
+        is_there = times.is_valid()
+        batch, times = batch.filter(is_there), times.filter(is_there)
+    windows, micros = step.windows, times.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    base, numbers = micros // windows.base * windows.base, np.arange(windows.number)
+    starts, ends = (
+        base[:, None] + first + each * numbers for first, each in ((0, windows.start), (windows.first_end, windows.end))
+    )
+    if windows.number > 1:
+        lies_in = ends > micros[:, None]
+        rows = np.repeat(np.arange(len(micros)), lies_in.sum(axis=1))
+        batch, starts, ends = batch.take(pa.array(rows)), starts[lies_in], ends[lies_in]
+    bounds = [pa.array(bound.ravel()).view(times.type) for bound in (starts, ends)]
+    return batch.append_column(step.name, pa.StructArray.from_arrays(bounds, ["start", "end"]))
+
+
+def _shown(step: Show, batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = batch.schema.names
+    arrays = [_value(value, batch) for _, value in step.columns]
+    along = [name for name in names if name in (*ALONG, WEIGHT, OP)]
+    arrays += [
+        _renamed(batch.column(name), step.marks) if name == MARKS_COLUMN else batch.column(name) for name in along
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=[*(name for name, _ in step.columns), *along])
+
+
+def _renamed(marks: pa.Array, names: tuple[tuple[str, str], ...]) -> pa.Array:
+    """Marks under the names that their times have behind a view, which may show one of them under several."""
+    if marks.null_count == len(marks):
+        return marks
+
+    def told(text: str | None) -> str | None:
+        if text is None:
+            return None
+        known = json.loads(text)
+        return json.dumps({outer: known[inner] for inner, outer in names if known.get(inner) is not None})
+
+    return pa.array(map(told, marks.to_pylist()), marks.type)
+
+
+def _value(value: Condition | Field, batch: pa.RecordBatch) -> pa.Array:
+    if isinstance(value, Field):
+        return pc.struct_field(batch.column(value.column), value.name)
+    return evaluate(value, batch.column, batch.num_rows)
+
+
+def _holds(condition: Condition, batch: pa.RecordBatch) -> np.ndarray:
+    return holds(condition, batch.column, batch.num_rows)
+
+
+def _as(column: pa.Array, field: pa.Field) -> pa.Array:
+    return column if column.type == field.type else column.cast(field.type)
