@@ -35,8 +35,8 @@ class Compared:
     """A query: its streams, what Watersmeet and Flink are asked, and the columns whose values must be the same.
 
     ``tables``: those of its streams that Watersmeet reads as tables, by their key. ``peers``: who takes part; ``rows``:
-    how many rows, or events, it is timed with: a minute for Flink, but of q7, for which it keeps every bid, as many as
-    its heap takes, and of q5 a minute for Watersmeet.
+    how many rows, or events, it is timed with: a minute for Flink, but of q7 and q9, for which it keeps every bid, as
+    many as its heap takes.
     """
 
     name: str
@@ -135,7 +135,7 @@ QUERIES: Mapping[str, Compared] = {
             " GROUP BY auction, window_start, window_end) c GROUP BY c.s, c.e) m"
             " ON a.s = m.s AND a.e = m.e AND a.num >= m.most",
             ("auction", "n"),
-            rows=4_000_000,
+            rows=16_000_000,
         ),
         Compared(
             "q7",
@@ -173,6 +173,7 @@ QUERIES: Mapping[str, Compared] = {
             " ROW_NUMBER() OVER (PARTITION BY a.id ORDER BY b.price DESC, b.`at` ASC) AS place FROM auction a, bid b"
             " WHERE a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires) WHERE place <= 1",
             ("id", "seller", "bidder", "final"),
+            rows=8_000_000,
         ),
         Compared(
             "q13",

@@ -69,6 +69,14 @@ QUERIES = {
         " WHERE c > 0 GROUP BY k, window_start, window_end"),
         {"PackFiles": 1},
     ),
+    "sums of rows that are alike": (
+        (
+            "SELECT TABLE c, window_end, count(*) AS n, count(k) AS known, sum(s) AS total, avg(s) AS mean,"
+            " var_pop(s) AS spread, max(k) AS last FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '7' SECONDS))"
+            " GROUP BY c, window_start, window_end"
+        ),
+        {"PackFiles": 1},
+    ),
     "windows that are joined": (
         ("SELECT STREAM x.id, x.v, y.w, x.window_end"
         " FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '7' SECONDS)) x"

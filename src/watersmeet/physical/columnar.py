@@ -32,6 +32,7 @@ _COMPARED = frozenset({"STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 _UNITS = {
     "microseconds": 1, "milliseconds": MILLISECOND, "seconds": SECOND, "minutes": MINUTE, "hours": HOUR, "days": DAY,
 }  # fmt: skip
+_FIELD = re.compile(r"\.(\w+)")
 _WINDOW = re.compile(r"(, '(\d+) (\w+)')(?:, '(\d+) (\w+)')?\)(?:\.(start|end))?")
 
 
@@ -176,6 +177,10 @@ def _shown(expr: Expr, type_of: TypeOf) -> Condition | Field | None:
     """What an output of a view shows: a column, a field of one, or what is plain enough to be computed."""
     if expr.op == "column" and len(expr.refs[0].path) == 1:
         return Field(expr.refs[0].column, expr.refs[0].path[0])
+    if expr.op == "other" and len(expr.refs) == 1 and not expr.refs[0].path:
+        (of,) = expr.refs
+        field = _FIELD.fullmatch(expr.text[of.end :])
+        return Field(of.column, field[1]) if of.start == 0 and field is not None else None
     return _condition(expr, type_of)
 
 

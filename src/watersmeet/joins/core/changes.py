@@ -23,6 +23,8 @@ WEIGHT = "#weight"
 """int64: how often a row comes to a table, or, if negative, leaves it."""
 OP = "#op"
 """int8: 1, the row takes the place of the one with its key; -1, the row with that key leaves."""
+TIMES = "#times"
+"""int64: how often a row of a stream comes that stands for others like it; without it a row comes once."""
 POSITION = "#position"
 """int64: the place of a change in the order of delivery, which counts among changes of one key in a batch."""
 

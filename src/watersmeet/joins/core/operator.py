@@ -182,6 +182,11 @@ class Family(ABC):
         """
 
     @property
+    def takes_alike(self) -> bool:
+        """Whether one row may stand for others like it, and tell how many they are."""
+        return False
+
+    @property
     def may_split(self) -> bool:
         """Whether the arrivals of a batch may come in several steps, the marks with the last."""
         return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, key_ids, row_codes
+from watersmeet.joins.core.changes import TIMES, WEIGHT, consolidated, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
@@ -157,18 +157,34 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
     if table is None:
         return None
     read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
-    further = (grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None)
+    further = (
+        grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None,
+        TIMES if TIMES in table.column_names else None,
+    )  # fmt: skip
     columns = tuple(dict.fromkeys((*read, *(name for name in further if name is not None))))
     # Without a column to read a batch would not know how many rows it has.
     rows = one_batch(table.select(list(columns or table.column_names[:1])))
-    shard.tally.rows[0] = rows.num_rows
+    shard.tally.rows[0] = _number_of(rows)
     if grouping.position is not None:
         rows = rows.take(pa.array(np.argsort(as_int64(rows.column(grouping.position)), kind="stable")))
     if grouping.window_end is not None and grouping.time is not None:
         mark = shard.before.received.get(grouping.time, int(LOWEST))
         rows = rows.filter(pa.array(as_int64(rows.column(grouping.window_end)) > mark))
-        shard.tally.late[0] = shard.tally.rows[0] - rows.num_rows
+        shard.tally.late[0] = shard.tally.rows[0] - _number_of(rows)
     return rows if rows.num_rows else None
+
+
+def _number_of(rows: pa.RecordBatch) -> int:
+    """How many rows they are, those that stand for others counted as these."""
+    return int(rows.column(TIMES).to_numpy().sum()) if TIMES in rows.schema.names else rows.num_rows
+
+
+def _weights(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
+    """How often each row comes or goes."""
+    if grouping.is_weighted or TIMES in rows.schema.names:
+        return as_int64(rows.column(WEIGHT if grouping.is_weighted else TIMES))
+    number: int = rows.num_rows
+    return np.ones(number, np.int64)
 
 
 def _folded(
@@ -194,7 +210,7 @@ def _folded(
         positions = pa.array(places, mask=~known)
         keys = _chosen(given, _keys(grouping, found, positions), known)
         old = [[found.column(name).take(positions) for name in fold] for fold in folding.names]
-    weights = rows.column(WEIGHT).to_numpy() if grouping.is_weighted else np.ones(len(ids), np.int64)
+    weights = _weights(grouping, rows)
     grouped = Grouped(rows, ids, len(codes), weights, known)
     ends = _ends(grouping, rows)[first]
     seen: tuple[Grouped, Ints] | None = None

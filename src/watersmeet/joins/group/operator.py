@@ -40,7 +40,7 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
-from watersmeet.joins.group.aggregates import canonical, is_aggregate, sees_all
+from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate, sees_all
 from watersmeet.joins.group.batch import step
 from watersmeet.joins.group.types import arrow_result
 
@@ -122,6 +122,16 @@ class GroupBy(Family):
     def seeing_all(self) -> tuple[Aggregate, ...]:
         """The aggregates that must see all rows of a group to know their value."""
         return tuple(part for part in self.aggregates if sees_all(part.function, changes=self.is_weighted))
+
+    @property
+    def takes_alike(self) -> bool:
+        """Whether one row may stand for others like it: nothing asks in which order they came, or keeps each.
+
+        Such rows tell in `TIMES` how many they are.
+        """
+        folds = {function_of(part.function).fold for part in self.aggregates}
+        is_plain = self.position is None and not self.is_weighted and not self.seeing_all
+        return is_plain and folds <= {"count", "sum", "moments", "least", "greatest"}
 
     @property
     def is_weighted(self) -> bool:

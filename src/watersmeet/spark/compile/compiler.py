@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.chain import Inlet, Link
-from watersmeet.joins.core.changes import WEIGHT
+from watersmeet.joins.core.changes import TIMES, WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.physical import (
@@ -59,7 +59,7 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
-from watersmeet.spark.exchange.columns import KEEP, Columns
+from watersmeet.spark.exchange.columns import KEEP, Alike, Columns
 from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (
@@ -241,7 +241,10 @@ class Compiler:
         fed = {n: self.feeding(port.input) for n, port in enumerate(plan.ports) if n != inside}
         frames = {n: self.prepared(plan.ports[n], one.frame, names) for n, one in fed.items()}
         ports = {before.ports + place: n for place, n in enumerate(fed)}
-        own = {n: self.packed(number, plan.ports[n], fed[n], frames[n], shards, names) for number, n in ports.items()}
+        own = {
+            n: self.packed(number, plan.ports[n], fed[n], frames[n], shards, names, _alike(plan, n, frames[n]))
+            for number, n in ports.items()
+        }
         # Spark numbers operators and sources in the order of the ports.
         packed = [one for n in range(len(plan.ports)) for one in (before.packed if n == inside else (own[n],))]
         streaming = before.is_streaming or any(frame.isStreaming for frame in frames.values())
@@ -288,6 +291,7 @@ class Compiler:
         frame: DataFrame,
         shards: tuple[int, ...],
         names: Mapping[str, str],
+        alike: Alike | None = None,
     ) -> DataFrame:
         """The rows of a port as records of the exchange; where nothing needs Spark before, they never become rows."""
         keep = KEEP if KEEP in frame.columns else None
@@ -295,12 +299,13 @@ class Compiler:
         leaf = self.leaf_of(port, fed)
         way = None if leaf is None else way_of(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
         if leaf is not None and way is not None:
-            columns = Columns(way.steps, self.arrow(frame.schema), tuple(_codes(port, frame.schema, names)))
+            columns = Columns(way.steps, self.arrow(frame.schema), tuple(_codes(port, frame.schema, names)), alike)
             if columns.can_take(self.arrow(leaf)):
-                packed = self.packed_as_columns(way.leaf, leaf, columns, pack, fed)
+                own = pack if alike is None else replace(pack, names=(*pack.names, TIMES))
+                packed = self.packed_as_columns(way.leaf, leaf, columns, own, fed)
                 if packed is not None:
                     return packed
-        return _plain(frame).mapInArrow(pack, PACKED_DDL)
+        return _plain(frame).mapInArrow(replace(pack, alike=alike), PACKED_DDL)
 
     def leaf_of(self, port: PortPlan, fed: Fed) -> StructType | None:
         """What workers get of the leaf of a port, if that are columns: those of files, or of the records of a join."""
@@ -452,6 +457,13 @@ def _codes(port: PortPlan, schema: StructType, names: Mapping[str, str]) -> Iter
         yield str(port.code), port.hashed
     if port.shard_by:
         yield SHARD, port.shard_by
+
+
+def _alike(plan: JoinPlan, number: int, frame: DataFrame) -> Alike | None:
+    """What puts rows of a port together, if the operator takes one for others and marks do not tell them apart."""
+    if not plan.operator.takes_alike or PART in frame.columns or PARTITION in frame.columns:
+        return None
+    return Alike(tuple(dict.fromkeys(lag.column for lag in plan.ports[number].lags)))
 
 
 def _type_name(type_: DataType) -> str:

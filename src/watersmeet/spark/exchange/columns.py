@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import assert_never
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.changes import OP, TIMES, WEIGHT, grouped
 from watersmeet.joins.core.condition import Condition, evaluate, holds
 from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
 from watersmeet.spark.exchange.codes import code_of, is_hashable
@@ -29,48 +30,85 @@ ORDER = "#order"
 ALONG = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
 """What goes along with the columns of a row, whatever these are."""
 
+FEW, WORTH = 1_000, 2
+"""Of more rows than so few, one in so many at most must be left if putting them together is to be worth it."""
+
 Batches = Iterator[pa.RecordBatch]
 Codes = tuple[tuple[str, tuple[str, ...]], ...]
 """Columns that are hashes, each with the columns it is a hash of."""
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Puts rows together that are alike but for their ``times``: one of them goes on, with how many they are.
+
+    The times only move marks, so that what goes on has the latest of them. Where few rows are alike it is not worth it.
+    """
+
+    times: tuple[str, ...]
+
+    def __call__(self, batches: Batches) -> Batches:
+        """The batches of one map task, with a column more."""
+        is_worth_it = True
+        for batch in batches:
+            told = self._together(batch) if is_worth_it and batch.num_rows else _each(batch)
+            is_worth_it = is_worth_it and (batch.num_rows < FEW or told.num_rows * WORTH <= batch.num_rows)
+            yield told
+
+    def _together(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        compared = pa.Table.from_batches([batch]).drop_columns(list(self.times))
+        rows: int = batch.num_rows
+        first, times = grouped(compared, np.ones(rows, np.int64))
+        if len(first) == rows:
+            return _each(batch)
+        some = batch.take(pa.array(first))
+        for name in self.times:
+            at, latest = batch.schema.get_field_index(name), pc.max(batch.column(name))
+            some = some.set_column(at, name, pa.repeat(latest, len(first)))
+        return some.append_column(TIMES, pa.array(times, pa.int64()))
+
+
+def _each(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column(TIMES, pa.array(np.ones(batch.num_rows, np.int64)))
+
+
+@dataclass(frozen=True)
 class Columns:
     """Goes the ``steps`` of a way and gives rows of ``schema``, as Spark would have made them.
 
-    ``codes``: those of its columns that are hashes of others.
+    ``codes``: those of its columns that are hashes of others; ``alike``: what puts rows together that are alike.
     """
 
     steps: tuple[Step, ...]
     schema: pa.Schema
     codes: Codes = ()
+    alike: Alike | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of one map task, as they go to the exchange."""
-        return map(self.prepared, batches)
+        gone = (reduce(_stepped, self.steps, batch) for batch in batches)
+        return map(self._shown, gone if self.alike is None else self.alike(gone))
 
-    def prepared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the leaf as it goes to the exchange."""
-        for step in self.steps:
-            batch = _stepped(step, batch)
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = dict(self.codes)
         found = {field.name: _as(batch.column(field.name), field) for field in self.schema if field.name not in hashes}
         for name, columns in self.codes:
             found[name] = pa.array(code_of([found[column] for column in columns]))
-        return pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
+        shown = pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
+        return shown if self.alike is None else shown.append_column(TIMES, batch.column(TIMES))
 
     def can_take(self, leaf: pa.Schema) -> bool:
         """Whether all of it can be done to rows of a leaf, and gives the types of Spark."""
         if not all(is_hashable(self.schema.field(column).type) for _, columns in self.codes for column in columns):
             return False
         try:
-            self.prepared(pa.RecordBatch.from_arrays([pa.array([], field.type) for field in leaf], schema=leaf))
+            list(self(iter([pa.RecordBatch.from_arrays([pa.array([], field.type) for field in leaf], schema=leaf)])))
         except (pa.ArrowException, KeyError, TypeError):
             return False
         return True
 
 
-def _stepped(step: Step, batch: pa.RecordBatch) -> pa.RecordBatch:
+def _stepped(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
     match step:
         case Keep():
             return _kept(step, batch)

@@ -24,7 +24,7 @@ from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
-from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Batches, Columns
+from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Alike, Batches, Columns
 from watersmeet.spark.exchange.shards import groups, shard_of
 from watersmeet.spark.private.told import state_partitions
 
@@ -66,6 +66,7 @@ class Pack:
     - ``names``: the columns arrive under others, for Spark would read the dot of ``alias.column`` as a path
     - ``position``: a column to add that tells in which order the rows of the batch were delivered, or what the source
       says of it in `ORDER`; None: none
+    - ``alike``: what puts rows together that are alike, where they come one by one
     """
 
     port: int
@@ -76,18 +77,20 @@ class Pack:
     keep: str | None
     names: tuple[str, ...]
     position: str | None = None
+    alike: Alike | None = None
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
         waiting: list[list[pa.RecordBatch]] = [[] for _ in self.shards]
         rows = seen = 0
         marks = _Folded()
-        for batch in batches:
-            named = batch.rename_columns(list(self.names))
+        given = (batch.rename_columns(list(self.names)) for batch in batches)
+        for batch in given if self.alike is None else self.alike(given):
+            named = batch
             if self.position is not None:
                 told = named.column(ORDER) if ORDER in self.names else None
-                given = pa.array(_place(seen) + np.arange(batch.num_rows)) if told is None else told
-                named = named.append_column(self.position, given)
+                places = pa.array(_place(seen) + np.arange(batch.num_rows)) if told is None else told
+                named = named.append_column(self.position, places)
             seen += batch.num_rows
             self._note_marks(named, marks)
             yield from self._late(named)
