@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from watersmeet.joins.core.changes import TIMES
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.group.operator import Aggregate, GroupBy
-from watersmeet.spark.exchange.columns import FEW, Alike
+from watersmeet.spark.exchange.alike import FEW, Alike
 from watersmeet.testing import MemoryStore
 
 FUNCTIONS = ("count", "sum", "avg", "var_pop", "min", "max")

@@ -45,7 +45,7 @@ def tops(draw: st.DrawFn) -> Top:
     columns = draw(st.sampled_from((("a", "x", "s"), ("s",), ("a", "s"))))
     position = draw(st.sampled_from((None, "#position")))
     by = draw(st.sampled_from(((), (), ("s",), ("x",), ("a", "x"))))
-    return Top(columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by)
+    return Top(columns, order, draw(st.integers(1, 4)), draw(st.booleans()), position, by, ties=draw(st.booleans()))
 
 
 def emitted(tables: tuple[pa.Table, ...]) -> Counter[Any]:
@@ -87,9 +87,14 @@ def test_kernel_equals_definition_in_every_batch(data: st.DataObject) -> None:
 
 
 @quick
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), unique_by=lambda row: row[0], max_size=20), st.data())
-def test_duckdb_says_the_same(rows: list[tuple[int, int]], data: st.DataObject) -> None:
-    top, store = Top(("id",), (Order("v", descending=True), Order("id")), 3, changes=True), MemoryStore()
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 9)), unique_by=lambda row: row[0], max_size=20),
+    st.sampled_from(((Top(("id",), (Order("v", descending=True), Order("id")), 3, changes=True), "ROW_NUMBER", ", id"),
+                     (Top(("id",), (Order("v", descending=True),), 3, changes=True, ties=True), "RANK", ""))),
+    st.data(),
+)  # fmt: skip
+def test_duckdb_says_the_same(rows: list[tuple[int, int]], asked: tuple[Top, str, str], data: st.DataObject) -> None:
+    (top, function, then), store = asked, MemoryStore()
     gone = [row for row in rows if data.draw(st.booleans())]
     changes = [*((*row, 1) for row in rows), *((*row, -1) for row in gone)]
     shown: Counter[Any] = Counter()
@@ -104,7 +109,8 @@ def test_duckdb_says_the_same(rows: list[tuple[int, int]], data: st.DataObject) 
         database.execute("CREATE TABLE t (id BIGINT, v BIGINT)")
         if left:
             database.executemany("INSERT INTO t VALUES (?, ?)", left)
-        expected = database.execute("SELECT id FROM t ORDER BY v DESC, id LIMIT 3").fetchall()
+        over = f"{function}() OVER (ORDER BY v DESC{then})"
+        expected = database.execute(f"SELECT id FROM t QUALIFY {over} <= 3").fetchall()
     assert Counter({row: number for row, number in shown.items() if number}) == Counter(expected)
 
 

@@ -31,6 +31,11 @@ def test_qualify_leaves_the_first_rows(sign: str, limit: int) -> None:
     assert len(view.query.items) == 6 and len(conjuncts(view.query.where)) == 1
 
 
+def test_rank_lets_equal_rows_have_one_place() -> None:
+    found = query("SELECT TABLE k FROM b QUALIFY RANK() OVER (PARTITION BY s ORDER BY p DESC) <= 2")
+    assert found.ties and first(found) == (2, ("#by0",), [("p", True)])
+
+
 @pytest.mark.parametrize("where", ["n <= 3", "3 >= n", "s.N < 4", "4 > n"])
 def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
     found = query(
@@ -52,7 +57,8 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER} <= 0", "PARTITION BY item ORDER BY price DESC) <= 10"),
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER}", "PARTITION BY item ORDER BY price DESC) <= 10"),
         ("SELECT TABLE k FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k) = 1", "ORDER BY price DESC"),
-        ("SELECT TABLE k, rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),
+        ("SELECT TABLE k, dense_rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),
+        ("SELECT TABLE k, rank() OVER (ORDER BY k) AS r FROM b", "use QUALIFY"),
     ],
 )
 def test_what_is_refused(text: str, hint: str) -> None:

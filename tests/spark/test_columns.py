@@ -77,6 +77,21 @@ QUERIES = {
         ),
         {"PackFiles": 1},
     ),
+    "counts in windows that overlap": (
+        (
+            "SELECT TABLE c, window_start, count(*) AS n"
+            " FROM TABLE(HOP(TABLE a, DESCRIPTOR(t), INTERVAL '4' SECONDS, INTERVAL '10' SECONDS))"
+            " WHERE k = 'x' GROUP BY c, window_start, window_end"
+        ),
+        {"PackFiles": 1},
+    ),
+    "the first of groups": (
+        (
+            "SELECT TABLE k, n FROM (SELECT TABLE k, c, count(*) AS n FROM a GROUP BY k, c) AS counted"
+            " QUALIFY RANK() OVER (PARTITION BY k ORDER BY n DESC) <= 2"
+        ),
+        {"PackFiles": 1, "Repack": 1},
+    ),
     "windows that are joined": (
         ("SELECT STREAM x.id, x.v, y.w, x.window_end"
         " FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '7' SECONDS)) x"

@@ -21,7 +21,12 @@ def top(draft: Draft) -> Draft:
     hidden = {*(by.column for by in query.order), *query.by}
     outputs = tuple(output for output in draft.outputs if output.name not in hidden)
     by = tuple(OrderedBy(_column(relation.alias, name), _written(relation, name), False, False) for name in query.by)
-    return replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by))
+    found = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties))
+    if query.ties and relation.result == "stream":
+        hint = "write `ROW_NUMBER()`: of equal rows the first to come are shown; or rank a table."
+        what = "RANK() of a stream, which would keep all rows that are equal,"
+        return found.refusing([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
+    return found
 
 
 def _written(relation: AnalyzedLeaf, name: str) -> Expr:

@@ -274,12 +274,16 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Numbered:
-    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered."""
+    """``ROW_NUMBER() OVER (PARTITION BY ... ORDER BY ...) AS name``: what makes a group, and how it is ordered.
+
+    ``function``: with RANK, rows that are equal in that order have one number.
+    """
 
     by: tuple[Item, ...]
     order: tuple[Ordered, ...]
     name: str = ""
     span: Span = NOWHERE
+    function: str = "ROW_NUMBER"
 
 
 @dataclass(frozen=True)
@@ -290,8 +294,9 @@ class Query:
     this one can name: those of WITH before SELECT, and subqueries behind FROM under a name that nobody can write.
 
     ``having`` is what must be true of a group, ``is_distinct`` whether equal rows of the result are one.
-    ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make; such a query
-    reads a subquery that has all of them. ``number``, the place of a row in its group, is only there while it is read.
+    ``order`` and ``limit``: only the first rows are shown, of each group that the columns ``by`` make, with ``ties``
+    also those equal to the last of them; such a query reads a subquery that has all of them. ``number``, the place of a
+    row in its group, is only there while it is read.
     ``late_into`` is the sink of the rows that came too late, and ``apart`` are the outputs that the family of its join
     has apart from the result.
     """
@@ -316,6 +321,7 @@ class Query:
     limit: int | None = None
     by: tuple[str, ...] = ()
     number: Numbered | None = None
+    ties: bool = False
 
     @property
     def is_in_parts(self) -> bool:

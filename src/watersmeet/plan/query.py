@@ -46,13 +46,17 @@ class OrderedBy:
 
 @dataclass(frozen=True)
 class AnalyzedTop:
-    """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes."""
+    """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes.
+
+    ``ties``: rows that are equal in the order have one place, and all of them are shown or none.
+    """
 
     family: ClassVar[str] = "top"
 
     order: tuple[OrderedBy, ...]
     limit: int
     by: tuple[OrderedBy, ...] = ()
+    ties: bool = False
 
 
 @dataclass(frozen=True)

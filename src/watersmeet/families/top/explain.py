@@ -15,7 +15,8 @@ def facts(top: AnalyzedTop) -> list[Fact]:
         for by in top.order
     ]
     groups = [expression_in_words(by.shown) for by in top.by]
-    return [("first of each", groups), ("order by", words), ("limit", [str(top.limit)])]
+    limit = f"{top.limit}{', and rows equal to the last' * top.ties}"
+    return [("first of each", groups), ("order by", words), ("limit", [limit])]
 
 
 EXPLAIN = StageExplainer(facts)

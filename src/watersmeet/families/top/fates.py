@@ -19,7 +19,9 @@ class _TopFates(FamilyFates):
 
 
 def _first(scene: Scene) -> str:
-    limit = scene.operator.limit
+    limit, ties = scene.operator.limit, scene.operator.ties
+    if ties:
+        return f"among the first {limit} rows, or equal to the last of them"
     return "the first row" if limit == 1 else f"among the first {limit} rows"
 
 

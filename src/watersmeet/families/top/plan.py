@@ -44,11 +44,12 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         position=POSITION,
     )  # fmt: skip
     first = "first row" if top.limit == 1 else f"first {top.limit} rows"
+    first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
     why = (
-        f"{first}{' of each group' if by else ''}: a table that is kept up to date",
+        f"{first}: a table that is kept up to date",
         "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
     )
-    operator = Top(columns, order, top.limit, is_table, POSITION, by, code)
+    operator = Top(columns, order, top.limit, is_table, POSITION, by, code, top.ties)
     return JoinPlan((port,), operator, columns, (), why, top, called="the first rows of ")
 
 

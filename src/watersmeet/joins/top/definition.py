@@ -37,12 +37,20 @@ class TopReference:
     def _first(self) -> Counter[tuple[Any, ...]]:
         found: Counter[tuple[Any, ...]] = Counter()
         shown = dict[Any, int]()
-        for row, weight in sorted(self._standing(), key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
-            group = freeze([row[name] for name in self.top.by])
+        standing = self._standing()
+        for row, weight in sorted(standing, key=cmp_to_key(lambda one, other: self._compare(one[0], other[0]))):
+            group = self._group(row)
             number = min(weight, self.top.limit - shown.get(group, 0))
+            if self.top.ties:
+                group_of = [(other, times) for other, times in standing if self._group(other) == group]
+                before = sum(times for other, times in group_of if self._compare(other, row) < 0)
+                number = weight if before < self.top.limit else 0
             found[tuple(freeze(row[name]) for name in self.top.columns)] += number
             shown[group] = shown.get(group, 0) + number
         return +found
+
+    def _group(self, row: Row) -> Any:
+        return freeze([row[name] for name in self.top.by])
 
     def _standing(self) -> list[tuple[Row, int]]:
         """The rows that are there, by arrival; of changes equal ones together, where the last arrived."""

@@ -26,7 +26,9 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) 
     if rows is not None and len(rows):
         weights = as_int64(rows.table.column(WEIGHT))
         _, groups = np.unique(key_ids(rows.table, tuple(identity["by"])), return_inverse=True)
-        shown = int(np.minimum(np.bincount(groups, weights).astype(np.int64), int(identity["limit"])).sum())
+        there = np.bincount(groups, weights).astype(np.int64)
+        # With ties there is no number of rows that are shown at most.
+        shown = int((there if identity.get("ties") else np.minimum(there, int(identity["limit"]))).sum())
     return {"number": max(int(one.get("number", 0)) for one in parts), "shown": shown}
 
 

@@ -62,7 +62,8 @@ def _first(top: Top, rows: Rows, sorted_: Callable[[Rows], Ints]) -> Rows:
     order = order[np.argsort(groups, kind="stable")]
     rows, groups = rows.take(order), np.sort(groups, kind="stable")
     before = np.cumsum(rows.weights) - rows.weights
-    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1]))
+    is_first = np.append(True, groups[1:] != groups[:-1])
+    starts = np.flatnonzero(is_first)
     before -= np.repeat(before[starts], np.diff(np.append(starts, len(groups))))
-    weights = np.clip(top.limit - before, 0, rows.weights)
+    weights = top.shown_of(rows, before, is_first)
     return rows.with_beside(**{WEIGHT: weights}).where(weights > 0)

@@ -2,7 +2,8 @@
 
 Definition. Rows are ordered by values of theirs, ascending or descending, NULLs first or last; NaN is greater than any
 number. Among equals the one that came earlier goes first. The table shows the first n of the rows that are there, or of
-each group of them: rows whose group columns are equal, NULL to NULL, NaN to NaN.
+each group of them: rows whose group columns are equal, NULL to NULL, NaN to NaN. With ties, rows that are equal in the
+order have one place, the number of rows before all of them: all of them are shown or none, however many there are.
 
 Rows of a stream stay for good, so that only those that are shown need be kept. Input that has weights is a changelog: a
 row counts as often as its weight says, a negative weight takes rows away, and all rows are kept, since any of them may
@@ -25,7 +26,7 @@ import pyarrow.compute as pc
 from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, row_codes
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.identity import Identity
-from watersmeet.joins.core.matching import LOWEST, Ints
+from watersmeet.joins.core.matching import LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
@@ -58,6 +59,7 @@ class Top(Family):
     - ``position``: the column that says in which order the rows of a batch were delivered; None: they are in that order
     - ``by``: the columns that make a group; none: all rows are one
     - ``code``: an int64 column that is equal wherever those are; None: it is computed
+    - ``ties``: rows that are equal in the order have one place
 
     >>> from watersmeet.testing import MemoryStore
     >>> top, store = Top(("v",), (Order("v", descending=True),), 1), MemoryStore()
@@ -77,6 +79,7 @@ class Top(Family):
     position: str | None = None
     by: tuple[str, ...] = ()
     code: str | None = None
+    ties: bool = False
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -159,8 +162,7 @@ class Top(Family):
         """Let the first of the candidates be shown; gives what changes."""
         rows = candidates.where(candidates.weights > 0)
         rows = rows.take(self._sorted(rows))
-        past = np.cumsum(rows.weights)
-        weights = np.clip(self.limit - (past - rows.weights), 0, rows.weights)
+        weights = self.shown_of(rows, np.cumsum(rows.weights) - rows.weights, np.zeros(len(rows), np.bool_))
         after = rows.with_beside(**{WEIGHT: weights}).where(weights > 0)
         before = spine.rows()
         for block in spine.blocks:
@@ -169,6 +171,18 @@ class Top(Family):
         tables = [unweighted(part).select([*self.columns, WEIGHT]) for part in (negated(before), after) if len(part)]
         found = consolidated(joined_tables(tables), self.columns) if tables else None
         return (found,) if found is not None and found.num_rows else ()
+
+    def shown_of(self, rows: Rows, before: Ints, is_first: Bools) -> Ints:
+        """How often each of these rows is shown; so many are ``before`` it; ``is_first``: another group begins."""
+        if not self.ties or not len(rows):
+            return np.clip(self.limit - before, 0, rows.weights)
+        begins = is_first.copy()
+        begins[:1] = True
+        for by in self.order:
+            column = rows.table.column(by.column)
+            begins[1:] |= ~same(column.slice(1), column.slice(0, len(rows) - 1))
+        place = before[np.maximum.accumulate(np.where(begins, np.arange(len(rows)), 0))]
+        return np.where(place < self.limit, rows.weights, 0)
 
     def _sorted(self, rows: Rows) -> Ints:
         keys = [_ranks(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
@@ -206,6 +220,7 @@ class Top(Family):
         order = [[names.canonical(by.column), by.descending, by.nulls_last] for by in self.order]
         # Left out where there are none, as in identities from before there were groups.
         by = {"by": names.listed(self.by)} if self.by else {}
+        by |= {"ties": True} if self.ties else {}
         return self.identified([self._read], order=order, limit=self.limit, changes=self.changes, **by)
 
 

@@ -90,6 +90,7 @@ KINDS: dict[tuple[str, ...], JoinKind] = {
 
 _SUPPORTED = (
     ("QUALIFY", "ROW_NUMBER"),
+    ("QUALIFY", "RANK"),
     ("USING", "("),
     LATE,
     MALFORMED,

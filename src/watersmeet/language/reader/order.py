@@ -2,6 +2,7 @@
 
 ``ORDER BY x [ASC | DESC] [NULLS FIRST | NULLS LAST], ... LIMIT n`` behind it; of each group ``QUALIFY ROW_NUMBER() OVER
 (PARTITION BY ... ORDER BY ...) <= n``, or ROW_NUMBER() under a name in a subquery, and the number in WHERE around it.
+RANK() in its place gives rows that are equal in that order one number.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from watersmeet.plan.nodes import Item, Numbered, Ordered, Query, Relation, Scan
 
 _NUMBER = "write `ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC)`, for example."
 _QUALIFY = "write `QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY price DESC) <= 10`, for example."
+NUMBERS = ("ROW_NUMBER", "RANK")
 _LESS, _TURNED = ("<=", "<", "="), {">=": "<=", ">": "<", "=": "="}
 _HINT = "write `ORDER BY price DESC LIMIT 10`: the first rows of a table, kept up to date."
 
@@ -41,13 +43,13 @@ def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[Orde
 
 
 def at_number(cursor: Cursor) -> bool:
-    """Whether ROW_NUMBER() OVER comes next."""
-    return cursor.at("ROW_NUMBER", "(", ")", "OVER")
+    """Whether ROW_NUMBER() OVER or RANK() OVER comes next."""
+    return any(cursor.at(function, "(", ")", "OVER") for function in NUMBERS)
 
 
 def read_number(cursor: Cursor, items: Sequence[Item | Star] = ()) -> Numbered:
-    """``ROW_NUMBER() OVER ([PARTITION BY a, ...] ORDER BY b, ...)``."""
-    first = cursor.position
+    """``ROW_NUMBER() OVER ([PARTITION BY a, ...] ORDER BY b, ...)``, or RANK()."""
+    first, function = cursor.position, cursor.peek().word
     cursor.skip(4)
     cursor.expect("(", _NUMBER)
     by: tuple[Item, ...] = ()
@@ -58,7 +60,7 @@ def read_number(cursor: Cursor, items: Sequence[Item | Star] = ()) -> Numbered:
         raise cursor.failure("ORDER BY", _NUMBER)
     order = _read_by(cursor, items)
     cursor.expect(")", _NUMBER)
-    return Numbered(by, order, span=cursor.span_from(first))
+    return Numbered(by, order, span=cursor.span_from(first), function=function)
 
 
 def read_qualify(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Numbered, int] | None:
@@ -68,7 +70,7 @@ def read_qualify(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Numbered
     cursor.begin_line()
     cursor.skip(1)
     if not at_number(cursor):
-        raise cursor.failure("ROW_NUMBER()", _QUALIFY)
+        raise cursor.failure("ROW_NUMBER() or RANK()", _QUALIFY)
     numbered = read_number(cursor, items)
     sign = cursor.peek().word
     if sign not in _LESS:
@@ -93,7 +95,7 @@ def first_rows(query: Query, numbered: Numbered, limit: int, name: str) -> Query
         Scan(name, name, query.span), (Star(),), None, query.into, query.into_span, query.span, query.late_into,
         query.late_into_span, query.apart, query.result,
         views=(*query.views, View(name, inner, query.span)), store=query.store, order=numbered.order, limit=limit,
-        by=tuple(item.name or "" for item in numbered.by),
+        by=tuple(item.name or "" for item in numbered.by), ties=numbered.function == "RANK",
     )  # fmt: skip
 
 
@@ -112,7 +114,7 @@ def numbers_limited(
     found = [limit for _, limit in limits if limit is not None]
     shown = [item.expr for item in items if isinstance(item, Item)]
     if len(found) != 1 or any(_asks(expr, number.name) for expr in (*left, *shown)):
-        what = f"ROW_NUMBER() as `{number.name}` without a limit, or for anything else"
+        what = f"{number.function}() as `{number.name}` without a limit, or for anything else"
         hint = (
             f"write `WHERE {number.name} <= 10` around it, and leave it out of SELECT: a place changes with every row."
         )

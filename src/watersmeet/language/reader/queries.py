@@ -152,7 +152,8 @@ def _read_items(cursor: Cursor, target: Target) -> tuple[tuple[Item | Star, ...]
     if numbers and (not target.is_inner or len(numbers) > 1 or not numbers[0].name):
         cursor.position = first
         hint = "name it with AS in a subquery, and write `WHERE name <= 10` around that, or use QUALIFY."
-        raise cursor.unsupported("ROW_NUMBER() that nothing limits" if len(numbers) < 2 else "ROW_NUMBER() twice", hint)
+        what = f"{numbers[0].function}()"
+        raise cursor.unsupported(f"{what} that nothing limits" if len(numbers) < 2 else f"{what} twice", hint)
     return tuple(item for item in found if not isinstance(item, Numbered)), (numbers or [None])[0]
 
 

@@ -59,7 +59,8 @@ from watersmeet.spark.compile.frames import (
     united,
     viewed,
 )
-from watersmeet.spark.exchange.columns import KEEP, Alike, Columns
+from watersmeet.spark.exchange.alike import Alike
+from watersmeet.spark.exchange.columns import KEEP, Columns
 from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (

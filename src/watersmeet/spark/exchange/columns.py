@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import assert_never
@@ -12,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import OP, TIMES, WEIGHT, grouped
+from watersmeet.joins.core.changes import OP, TIMES, WEIGHT
 from watersmeet.joins.core.condition import Condition, evaluate, holds
 from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
+from watersmeet.spark.exchange.alike import Alike, AlikeInWindows, Batches
 from watersmeet.spark.exchange.codes import code_of, is_hashable
 
 KEEP = "#keep"
@@ -30,46 +30,8 @@ ORDER = "#order"
 ALONG = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
 """What goes along with the columns of a row, whatever these are."""
 
-FEW, WORTH = 1_000, 2
-"""Of more rows than so few, one in so many at most must be left if putting them together is to be worth it."""
-
-Batches = Iterator[pa.RecordBatch]
 Codes = tuple[tuple[str, tuple[str, ...]], ...]
 """Columns that are hashes, each with the columns it is a hash of."""
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Puts rows together that are alike but for their ``times``: one of them goes on, with how many they are.
-
-    The times only move marks, so that what goes on has the latest of them. Where few rows are alike it is not worth it.
-    """
-
-    times: tuple[str, ...]
-
-    def __call__(self, batches: Batches) -> Batches:
-        """The batches of one map task, with a column more."""
-        is_worth_it = True
-        for batch in batches:
-            told = self._together(batch) if is_worth_it and batch.num_rows else _each(batch)
-            is_worth_it = is_worth_it and (batch.num_rows < FEW or told.num_rows * WORTH <= batch.num_rows)
-            yield told
-
-    def _together(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        compared = pa.Table.from_batches([batch]).drop_columns(list(self.times))
-        rows: int = batch.num_rows
-        first, times = grouped(compared, np.ones(rows, np.int64))
-        if len(first) == rows:
-            return _each(batch)
-        some = batch.take(pa.array(first))
-        for name in self.times:
-            at, latest = batch.schema.get_field_index(name), pc.max(batch.column(name))
-            some = some.set_column(at, name, pa.repeat(latest, len(first)))
-        return some.append_column(TIMES, pa.array(times, pa.int64()))
-
-
-def _each(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.append_column(TIMES, pa.array(np.ones(batch.num_rows, np.int64)))
 
 
 @dataclass(frozen=True)
@@ -86,7 +48,12 @@ class Columns:
 
     def __call__(self, batches: Batches) -> Batches:
         """The batches of one map task, as they go to the exchange."""
-        gone = (reduce(_stepped, self.steps, batch) for batch in batches)
+        steps = self.steps
+        unfold = next((step for step in steps if isinstance(step, Unfold) and not step.is_outer), None)
+        if self.alike is not None and unfold is not None:
+            place = steps.index(unfold)
+            batches, steps = AlikeInWindows(unfold)(_gone(steps[:place], batches)), steps[place:]
+        gone = _gone(steps, batches)
         return map(self._shown, gone if self.alike is None else self.alike(gone))
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -106,6 +73,10 @@ class Columns:
         except (pa.ArrowException, KeyError, TypeError):
             return False
         return True
+
+
+def _gone(steps: tuple[Step, ...], batches: Batches) -> Batches:
+    return (reduce(_stepped, steps, batch) for batch in batches)
 
 
 def _stepped(batch: pa.RecordBatch, step: Step) -> pa.RecordBatch:
@@ -177,7 +148,7 @@ def _unfolded(step: Unfold, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _shown(step: Show, batch: pa.RecordBatch) -> pa.RecordBatch:
     names = batch.schema.names
     arrays = [_value(value, batch) for _, value in step.columns]
-    along = [name for name in names if name in (*ALONG, WEIGHT, OP)]
+    along = [name for name in names if name in (*ALONG, WEIGHT, OP, TIMES)]
     arrays += [
         _renamed(batch.column(name), step.marks) if name == MARKS_COLUMN else batch.column(name) for name in along
     ]

@@ -24,7 +24,8 @@ from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
-from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Alike, Batches, Columns
+from watersmeet.spark.exchange.alike import Alike, Batches
+from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Columns
 from watersmeet.spark.exchange.shards import groups, shard_of
 from watersmeet.spark.private.told import state_partitions
 

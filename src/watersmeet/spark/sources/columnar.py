@@ -17,7 +17,8 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.source import ColumnReader, local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.references import resolved
-from watersmeet.spark.exchange.columns import Batches, Columns
+from watersmeet.spark.exchange.alike import Batches
+from watersmeet.spark.exchange.columns import Columns
 from watersmeet.spark.exchange.packing import Pack
 from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkError, folders_of_all
 from watersmeet.spark.sources.reading import is_static
