@@ -55,7 +55,7 @@ class Timed:
     rows: int
     seconds: float
     start: float
-    quarter: float
+    quarter: float | None
     megabytes: int
     processor: float
 
@@ -65,9 +65,9 @@ class Timed:
         return self.rows / self.seconds
 
     @property
-    def steady(self) -> float:
-        """Rows per second of the last three quarters."""
-        return self.rows * 3 / 4 / max(self.seconds - self.quarter, 1e-3)
+    def steady(self) -> float | None:
+        """Rows per second of the last three quarters, if it is known how long the first takes."""
+        return None if self.quarter is None else self.rows * 3 / 4 / max(self.seconds - self.quarter, 1e-3)
 
     @property
     def per_core(self) -> float:
@@ -122,15 +122,17 @@ def over_files(
         console.print(f"{name}: {len(found[peers[0]]):,} rows of {few.rows:,}, the same everywhere", style="dim")
     for peer in peers if options.time else ():
         try:
-            quarter, whole = (
-                told(query, peer, rows_of(query, options.format, rows, part), collect=False) for part in (4, 1)
-            )
+            runs = {
+                part: told(query, peer, rows_of(query, options.format, rows, part), collect=False)
+                for part in (4, 1)
+                if part == 1 or options.steady
+            }
         except RuntimeError as error:
             # One that runs out of memory is a result, too.
             console.print(f"{name}, {peer}: {error}")
             continue
-        numbers = (whole["seconds"], whole["start"], quarter["seconds"], whole["megabytes"], whole["processor"])
-        yield Timed(name, peer, rows, *numbers)
+        whole, quarter = runs[1], runs[4]["seconds"] if options.steady else None
+        yield Timed(name, peer, rows, whole["seconds"], whole["start"], quarter, whole["megabytes"], whole["processor"])
 
 
 def over_topics(options: argparse.Namespace, peers: Sequence[str], console: Console) -> Iterator[Timed]:
@@ -171,6 +173,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=0, help="rows, or events, of each query, in place of its own")
     parser.add_argument("--format", choices=("parquet", "csv"), default="parquet", help="of the files")
     parser.add_argument("--check", dest="time", action="store_false", help="only compare the results")
+    parser.add_argument(
+        "--no-steady", dest="steady", action="store_false", help="only whole runs over files, not their first quarters"
+    )
     parser.add_argument("--no-check", dest="compare", action="store_false", help="only time them")
     return parser.parse_args(arguments)
 
@@ -219,7 +224,8 @@ def _table(timed: list[Timed]) -> Table:
     for one in timed:
         ratio = f"{one.seconds / ours[one.query]:.2f}" if one.query in ours and one.peer != WATERSMEET else ""
         seconds = (f"{one.seconds:.1f}", f"{one.start:.1f}")
-        speeds = (f"{speed:,.0f}" for speed in (one.rows_per_second, one.steady, one.per_core))
+        known = (one.rows_per_second, one.steady, one.per_core)
+        speeds = ("" if speed is None else f"{speed:,.0f}" for speed in known)
         table.add_row(one.query, one.peer, f"{one.rows:,}", *seconds, *speeds, f"{one.megabytes:,}", ratio)
     return table
 
