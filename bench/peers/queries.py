@@ -126,7 +126,8 @@ QUERIES: Mapping[str, Compared] = {
             ("bid",),
             "CREATE VIEW bids_per_window AS SELECT TABLE auction, window_start AS since, count(*) AS n"
             f" FROM {_HOP} GROUP BY auction, window_start, window_end;"
-            " SELECT TABLE auction, n FROM bids_per_window QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) = 1;",
+            " SELECT TABLE auction, n FROM bids_per_window"
+            " QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) = 1;",
             "SELECT a.auction, a.num AS n FROM (SELECT auction, count(*) AS num, window_start AS s, window_end AS e"
             f" FROM {_HOP} GROUP BY auction, window_start, window_end) a JOIN (SELECT max(c.num) AS most, c.s, c.e FROM"
             f" (SELECT count(*) AS num, window_start AS s, window_end AS e FROM {_HOP}"
