@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.joins.core.changes import TIMES
+from watersmeet.joins.core.changes import COPIES
 from watersmeet.joins.core.operator import Emission
 from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.spark.exchange.alike import FEW, Alike
@@ -44,7 +44,7 @@ def test_a_row_that_stands_for_others_counts_as_these(batches: list[list[tuple[i
     for rows in map(batch, batches):
         (alike,) = Alike(("t",))(iter([rows]))
         assert alike.column("t").to_numpy().max() == rows.column("t").to_numpy().max()
-        assert alike.column(TIMES).to_numpy().sum() == rows.num_rows
+        assert alike.column(COPIES).to_numpy().sum() == rows.num_rows
         marks = {"t": int(rows.column("t").to_numpy().max())}
         found = [
             told(GROUPING.step(store, {0: pa.Table.from_batches([one])}, marks))

@@ -126,3 +126,18 @@ def test_a_shard_joins_a_large_batch_in_pieces(spark: SparkSession, tmp_path: Pa
     for shards in (2, 5):
         in_pieces = replace(built.compiler, bytes_per_step=4_000, shards=shards).query(built.plan).result
         assert result(in_pieces, tmp_path) == whole
+
+
+def test_a_table_that_must_be_there_first_is_left_to_spark_which_counts_its_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    for name in "scfg":
+        (tmp_path / name).mkdir()
+    text = """{load}
+    CREATE STREAM s (id INT) USING parquet OPTIONS (path '{folder}/s');
+    CREATE TABLE c (id INT, PRIMARY KEY (id)) USING parquet OPTIONS (path '{folder}/c');
+    CREATE TABLE f (id INT, PRIMARY KEY (id)) USING parquet OPTIONS (path '{folder}/f', static 'true');
+    CREATE TABLE g (id INT, _change STRING, PRIMARY KEY (id)) USING parquet OPTIONS (path '{folder}/g');
+    SELECT STREAM s.id FROM s JOIN c ON s.id = c.id;"""
+    for load, found in (("", {"s", "c"}), ("SET watersmeet.table.load = first;", {"s"})):
+        assert find_files(spark, read_script(text.format(load=load, folder=tmp_path)), {}).keys() == found

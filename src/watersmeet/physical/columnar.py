@@ -1,13 +1,14 @@
-"""Where the way of rows to an exchange needs no row of Spark's: workers go it over whole columns.
+"""Where rows on their way to an exchange need not become rows of Spark's: workers go it over whole columns.
 
 Rows come from files that workers read themselves, or from the records of the join before, which are columns already.
-What a plan asks for on the way is then a few steps over columns (`watersmeet.physical.steps`). Whatever is not sure
+What a plan asks for on that way is then a few steps over columns (`watersmeet.physical.steps`). Whatever is not sure
 to give the values that Spark gives is left to Spark: functions, casts, and comparisons in which it would cast.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -18,15 +19,26 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.condition import Apply, Column, Condition
 from watersmeet.physical.condition import plain_condition
-from watersmeet.physical.nodes import JoinPlan, LateralPlan, PortPlan, RelationPlan, ScanPlan, ViewPlan
+from watersmeet.physical.nodes import (
+    JoinPlan,
+    LateralPlan,
+    PortPlan,
+    RelationPlan,
+    ScanPlan,
+    ViewPlan,
+    join_plans,
+    scan_plans,
+)
 from watersmeet.physical.steps import LONGEST_DECIMAL, Change, Compute, Field, Keep, Show, Step, Unfold
-from watersmeet.plan.expressions import COMPARISONS, Expr, windows_in
+from watersmeet.plan.expressions import COMPARISONS, LISTED, Expr, windows_in
 from watersmeet.plan.windows import windows_of
 from watersmeet.type_names import INTEGERS, normalised
 
 TypeOf = Callable[[str], str | None]
 """The type of a column, as normalised DDL; None where nobody can tell."""
 
+LONGEST_LIST = 32
+"""Of longer lists, each member a comparison of all rows, Spark makes a set."""
 _COMPARED = frozenset({"STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 """Types besides integers whose values compare alike in Spark and in Arrow."""
 _UNITS = {
@@ -37,43 +49,51 @@ _WINDOW = re.compile(r"(, '(\d+) (\w+)')(?:, '(\d+) (\w+)')?\)(?:\.(start|end))?
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way of rows from a leaf, a source or a join, up to the exchange."""
+class Passage:
+    """The way of rows from a leaf, a source or a join, up to the exchange, over columns."""
 
     leaf: ScanPlan | JoinPlan
     steps: tuple[Step, ...] = ()
 
-    def then(self, *steps: Step) -> Way:
-        """The way with further steps."""
+    def then(self, *steps: Step) -> Passage:
+        """The same with further steps."""
         return replace(self, steps=(*self.steps, *steps))
 
 
 def is_columnar(port: PortPlan) -> bool:
     """Whether workers may read the files of a side themselves, as far as its declaration tells."""
     type_of = _declared(port.input)
-    way = way_of(port, type_of)
-    if way is None or not isinstance(way.leaf, ScanPlan) or not is_file_of_columns(way.leaf):
+    passage = passage_of(port, type_of)
+    if passage is None or not isinstance(passage.leaf, ScanPlan) or not is_file_of_columns(passage.leaf):
         return False
     hashed = (*port.hashed, *port.shard_by, *(port.columns if port.route == "spread" else ()))
-    return not any(_is_unhashed(type_of(_origin(way, name)) or "") for name in hashed)
+    return not any(_is_unhashed(type_of(_origin(passage, name)) or "") for name in hashed)
+
+
+def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
+    """The sources that workers may read in all places of a query: read in two ways, one would be two to Spark."""
+    ports = [port for join in join_plans(relation) for port in join.ports]
+    read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in scan_plans(port.input))
+    asked = Counter(scan.source.name for scan in scan_plans(relation))
+    return frozenset(name for name, times in asked.items() if read[name] == times)
 
 
 def is_file_of_columns(scan: ScanPlan) -> bool:
     """Whether workers may read the columns of a source from its files, as far as its declaration tells."""
     types = {field.name: field.type for field in scan.source.fields}
-    return source_format(scan.source).may_be_columns(types[column] for column in scan.columns)
+    return bool(scan.columns) and source_format(scan.source).may_be_columns(types[column] for column in scan.columns)
 
 
-def way_of(port: PortPlan, type_of: TypeOf) -> Way | None:
+def passage_of(port: PortPlan, type_of: TypeOf) -> Passage | None:
     """The way of a side up to the exchange, if it can be gone over columns; ``type_of`` those of its leaf."""
-    way = _way(port.input, type_of)
+    passage = _passage(port.input, type_of)
     for computed in port.computed:
         made = _condition(computed.expr, type_of) if computed.template == "{}" else None
-        way = None if way is None or made is None else way.then(Compute(computed.name, made))
+        passage = None if passage is None or made is None else passage.then(Compute(computed.name, made))
     if port.dead is not None:
         alive = _all(port.predicates, type_of)
-        way = None if way is None or alive is None else way.then(Compute(port.dead, alive, is_dead=True))
-    return way
+        passage = None if passage is None or alive is None else passage.then(Compute(port.dead, alive, is_dead=True))
+    return passage
 
 
 def _is_unhashed(type_: str) -> bool:
@@ -82,9 +102,9 @@ def _is_unhashed(type_: str) -> bool:
     return type_ in ("FLOAT", "DOUBLE") or (digits is not None and int(digits[1]) > LONGEST_DECIMAL)
 
 
-def _origin(way: Way, name: str) -> str:
+def _origin(passage: Passage, name: str) -> str:
     """What a column is called in the leaf, if it is one of its columns."""
-    for step in reversed(way.steps):
+    for step in reversed(passage.steps):
         shown = dict(step.columns).get(name) if isinstance(step, Show) else None
         name = shown.name if isinstance(shown, Column) else name
     return name
@@ -100,17 +120,17 @@ def _declared(relation: RelationPlan) -> TypeOf:
     return types.get
 
 
-def _way(relation: RelationPlan, type_of: TypeOf) -> Way | None:
+def _passage(relation: RelationPlan, type_of: TypeOf) -> Passage | None:
     match relation:
         case ScanPlan():
             return _of_scan(relation, type_of)
         case JoinPlan() if not relation.after and not relation.derived and not relation.pads:
-            return Way(relation)
+            return Passage(relation)
         case ViewPlan():
-            below = _way(relation.input, type_of)
+            below = _passage(relation.input, type_of)
             return None if below is None else _of_view(relation, below, type_of)
         case LateralPlan() if relation.array.op == "windows" and not relation.filters:
-            below = _way(relation.input, type_of)
+            below = _passage(relation.input, type_of)
             time = _plain(relation.array.args[0])
             if below is None or time is None or not isinstance(below.leaf, ScanPlan):
                 return None
@@ -120,20 +140,20 @@ def _way(relation: RelationPlan, type_of: TypeOf) -> Way | None:
             return None
 
 
-def _of_scan(scan: ScanPlan, type_of: TypeOf) -> Way | None:
+def _of_scan(scan: ScanPlan, type_of: TypeOf) -> Passage | None:
     filters = _all(scan.filters, type_of)
     if scan.parts or filters is None:
         return None
-    way = Way(scan)
+    passage = Passage(scan)
     if scan.changes is not None:
-        way = way.then(Change(OP if scan.changes == "upserts" else WEIGHT, CHANGE))
+        passage = passage.then(Change(OP if scan.changes == "upserts" else WEIGHT, CHANGE))
     if scan.changes != "upserts":
-        return way.then(Keep(filters)) if scan.filters else way
+        return passage.then(Keep(filters)) if scan.filters else passage
     has_key = _both([Apply("not", (Apply("is_null", (Column(name),)),)) for name in scan.keys])
-    return way.then(*([Keep(filters, beats=OP)] if scan.filters else []), Keep(has_key))
+    return passage.then(*([Keep(filters, beats=OP)] if scan.filters else []), Keep(has_key))
 
 
-def _of_view(view: ViewPlan, below: Way, type_of: TypeOf) -> Way | None:
+def _of_view(view: ViewPlan, below: Passage, type_of: TypeOf) -> Passage | None:
     """The steps of a view. What it computes can only be shown: of that, only Spark knows the type."""
     if view.where:
         kept = _all(view.where, type_of)
@@ -217,6 +237,8 @@ def _kind(expr: Expr, type_of: TypeOf) -> str | None:
             return "BIGINT" if is_number and abs(cast("int", expr.value)) < 2**63 else None
         case "negate":
             return _kind(expr.args[0], type_of) if isinstance(expr.args[0].value, int) else None
+        case "or" if expr.value == LISTED and len(expr.args) > LONGEST_LIST:
+            return None
         case "and" | "or" | "not":
             kinds = {_kind(arg, type_of) for arg in expr.args}
             return "BOOLEAN" if kinds == {"BOOLEAN"} else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import TIMES, WEIGHT, consolidated, joined_tables, key_ids, row_codes
+from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
@@ -159,7 +159,7 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
     read = (*grouping.keys, *(name for part in grouping.aggregates for name in part.columns))
     further = (
         grouping.code, grouping.position, grouping.window_end, WEIGHT if grouping.changes else None,
-        TIMES if TIMES in table.column_names else None,
+        COPIES if COPIES in table.column_names else None,
     )  # fmt: skip
     columns = tuple(dict.fromkeys((*read, *(name for name in further if name is not None))))
     # Without a column to read a batch would not know how many rows it has.
@@ -176,13 +176,13 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
 
 def _number_of(rows: pa.RecordBatch) -> int:
     """How many rows they are, those that stand for others counted as these."""
-    return int(rows.column(TIMES).to_numpy().sum()) if TIMES in rows.schema.names else rows.num_rows
+    return int(rows.column(COPIES).to_numpy().sum()) if COPIES in rows.schema.names else rows.num_rows
 
 
 def _weights(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
     """How often each row comes or goes."""
-    if grouping.is_weighted or TIMES in rows.schema.names:
-        return as_int64(rows.column(WEIGHT if grouping.is_weighted else TIMES))
+    if grouping.is_weighted or COPIES in rows.schema.names:
+        return as_int64(rows.column(WEIGHT if grouping.is_weighted else COPIES))
     number: int = rows.num_rows
     return np.ones(number, np.int64)
 

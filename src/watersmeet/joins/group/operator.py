@@ -127,7 +127,7 @@ class GroupBy(Family):
     def takes_alike(self) -> bool:
         """Whether one row may stand for others like it: nothing asks in which order they came, or keeps each.
 
-        Such rows tell in `TIMES` how many they are.
+        Such rows tell in `COPIES` how many they are.
         """
         folds = {function_of(part.function).fold for part in self.aggregates}
         is_plain = self.position is None and not self.is_weighted and not self.seeing_all

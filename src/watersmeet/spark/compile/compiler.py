@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.chain import Inlet, Link
-from watersmeet.joins.core.changes import TIMES, WEIGHT
+from watersmeet.joins.core.changes import COPIES, WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.physical import (
@@ -42,7 +42,7 @@ from watersmeet.physical import (
     join_plans,
     leaf_plans,
 )
-from watersmeet.physical.columnar import is_file_of_columns, way_of
+from watersmeet.physical.columnar import is_file_of_columns, passage_of, sources_of_columns
 from watersmeet.physical.identity import digest, stage_digest
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.together import Carried, carried, code_side, way_inside
@@ -60,7 +60,7 @@ from watersmeet.spark.compile.frames import (
     viewed,
 )
 from watersmeet.spark.exchange.alike import Alike
-from watersmeet.spark.exchange.columns import KEEP, Columns
+from watersmeet.spark.exchange.columns import KEEP, Codes, Columns
 from watersmeet.spark.exchange.leaving import MET_DDL
 from watersmeet.spark.exchange.observed import REPORTS, observed, reports
 from watersmeet.spark.exchange.packing import (
@@ -142,8 +142,9 @@ class Compiler:
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
-        fed = self.rows(plan.relation)
-        return Compiled(self.projected(plan, fed.frame), fed.joins)
+        compiler = replace(self, files={n: f for n, f in self.files.items() if n in sources_of_columns(plan.relation)})
+        fed = compiler.rows(plan.relation)
+        return Compiled(compiler.projected(plan, fed.frame), fed.joins)
 
     def projected(self, plan: QueryPlan, frame: DataFrame) -> DataFrame:
         """What of WHERE is left, and the columns of the result. Rows that are shown apart are no rows of the result."""
@@ -297,13 +298,14 @@ class Compiler:
         """The rows of a port as records of the exchange; where nothing needs Spark before, they never become rows."""
         keep = KEEP if KEEP in frame.columns else None
         pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
-        leaf = self.leaf_of(port, fed)
-        way = None if leaf is None else way_of(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
-        if leaf is not None and way is not None:
-            columns = Columns(way.steps, self.arrow(frame.schema), tuple(_codes(port, frame.schema, names)), alike)
+        codes = tuple(_codes(port, frame.schema, names))
+        leaf = None if _is_collated(frame.schema, codes) else self.leaf_of(port, fed)
+        passage = None if leaf is None else passage_of(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
+        if leaf is not None and passage is not None:
+            columns = Columns(passage.steps, self.arrow(frame.schema), codes, alike)
             if columns.can_take(self.arrow(leaf)):
-                own = pack if alike is None else replace(pack, names=(*pack.names, TIMES))
-                packed = self.packed_as_columns(way.leaf, leaf, columns, own, fed)
+                own = pack if alike is None else replace(pack, names=(*pack.names, COPIES))
+                packed = self.packed_as_columns(passage.leaf, leaf, columns, own, fed)
                 if packed is not None:
                     return packed
         return _plain(frame).mapInArrow(replace(pack, alike=alike), PACKED_DDL)
@@ -462,9 +464,16 @@ def _codes(port: PortPlan, schema: StructType, names: Mapping[str, str]) -> Iter
 
 def _alike(plan: JoinPlan, number: int, frame: DataFrame) -> Alike | None:
     """What puts rows of a port together, if the operator takes one for others and marks do not tell them apart."""
-    if not plan.operator.takes_alike or PART in frame.columns or PARTITION in frame.columns:
+    # Late rows that only travel along may be equal, and each of them counts.
+    if not plan.operator.takes_alike or {PART, PARTITION, LATE_ROW}.intersection(frame.columns):
         return None
     return Alike(tuple(dict.fromkeys(lag.column for lag in plan.ports[number].lags)))
+
+
+def _is_collated(schema: StructType, codes: Codes) -> bool:
+    """Whether a hash is of text that is compared otherwise than by its bytes: only Spark knows how."""
+    hashed = {column for _, columns in codes for column in columns}
+    return any("collate" in field.dataType.simpleString() for field in schema if field.name in hashed)
 
 
 def _type_name(type_: DataType) -> str:

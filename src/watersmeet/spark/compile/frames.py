@@ -153,9 +153,10 @@ def looked_up(plan: StaticJoinPlan, fed: Fed, table: DataFrame) -> Fed:
     """Each row with what a table that never changes has for it; rows that are none stay for their times."""
     guarded = KEEP in fed.frame.columns
     # As it was written: Spark finds equalities in it, and need not look at all rows of the table for each.
-    condition = F.expr(" AND ".join(part.sql() for part in plan.condition))
+    condition = F.expr(" AND ".join(part.sql() for part in plan.condition) or "true")
     condition = condition & F.col(KEEP) if guarded else condition
-    joined = fed.frame.join(table.withColumn(_PLACE, F.lit(True)), condition, "left")
+    # To every task, as it is: a shuffle of the stream would lose the order in which its rows were delivered.
+    joined = fed.frame.join(F.broadcast(table.withColumn(_PLACE, F.lit(True))), condition, "left")
     nullable = {**fed.nullable, **{f.name: f.nullable or not plan.is_inner for f in table.schema}}
     made = Fed(joined, nullable, fed.joins, fed.feeds)
     if plan.is_inner:

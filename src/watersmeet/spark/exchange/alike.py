@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import TIMES, grouped
+from watersmeet.joins.core.changes import COPIES, grouped
 from watersmeet.physical.steps import Unfold
 
 FEW, WORTH = 1_000, 2
@@ -75,21 +75,21 @@ class AlikeInWindows:
 
 def _first(batch: pa.RecordBatch, compared: pa.RecordBatch) -> pa.RecordBatch:
     """Of rows whose compared columns are the same the first, with how many they are."""
-    if TIMES in batch.schema.names:
-        weights: npt.NDArray[np.int64] = batch.column(TIMES).to_numpy()
-        batch, compared = batch.drop_columns([TIMES]), compared.drop_columns([TIMES])
+    if COPIES in batch.schema.names:
+        weights: npt.NDArray[np.int64] = batch.column(COPIES).to_numpy()
+        batch, compared = batch.drop_columns([COPIES]), compared.drop_columns([COPIES])
     else:
         number: int = batch.num_rows
         weights = np.ones(number, np.int64)
     first, times = grouped(pa.Table.from_batches([compared]), weights)
-    return batch.take(pa.array(first)).append_column(TIMES, pa.array(times, pa.int64()))
+    return batch.take(pa.array(first)).append_column(COPIES, pa.array(times, pa.int64()))
 
 
 def _each(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if TIMES in batch.schema.names:
+    if COPIES in batch.schema.names:
         return batch
     number: int = batch.num_rows
-    return batch.append_column(TIMES, pa.array(np.ones(number, np.int64)))
+    return batch.append_column(COPIES, pa.array(np.ones(number, np.int64)))
 
 
 def _is_fewer(told: pa.RecordBatch, batch: pa.RecordBatch) -> bool:

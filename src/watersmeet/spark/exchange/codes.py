@@ -6,7 +6,7 @@ columns is that of each in turn, begun with the hash so far; a NULL leaves it as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from watersmeet.physical.steps import LONGEST_DECIMAL
 
 Hashes = npt.NDArray[np.uint64]
+_Bytes, _Ints = npt.NDArray[np.uint8], npt.NDArray[np.int64]
 
 SEED = 42
 _P1, _P2, _P3, _P4, _P5 = (
@@ -100,53 +101,55 @@ def _of_longs(values: Hashes, seeds: Hashes) -> Hashes:
 
 
 def _of_bytes(column: pa.Array, seeds: Hashes) -> Hashes:
-    """Values of one length at a time: of these, as many words lie in the same places."""
-    hashes = seeds.copy()
+    """Of all values the same step at once, as long as they are that long."""
     _, offsets, data = column.buffers()
     starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     values = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    for length, rows in _by_length(np.diff(starts)):
-        matrix = values[starts[rows][:, None] + np.arange(length)]
-        hashes[rows] = _of_equal_length(np.ascontiguousarray(matrix), seeds[rows])
-    return hashes
-
-
-def _by_length(lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    order = np.argsort(lengths, kind="stable")
-    edges = np.flatnonzero(np.diff(lengths[order])) + 1
-    for rows in np.split(order, edges) if len(order) else ():
-        yield int(lengths[rows[0]]), rows
-
-
-def _of_equal_length(values: npt.NDArray[np.uint8], seeds: Hashes) -> Hashes:
-    """The hash of each row of bytes."""
-    length = values.shape[1]
-    at = 0
-    if length >= 32:
-        lanes = [seeds + _P1 + _P2, seeds + _P2, seeds, seeds - _P1]
-        for stripe in range(length // 32):
-            lanes = [_turned(lane + _word(values, 32 * stripe + 8 * n) * _P2, 31) * _P1 for n, lane in enumerate(lanes)]
-        at = length // 32 * 32
-        hashes = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
-        for lane in lanes:
-            hashes = (hashes ^ (_turned(lane * _P2, 31) * _P1)) * _P1 + _P4
-    else:
-        hashes = seeds + _P5
-    hashes = hashes + np.uint64(length)
-    while at + 8 <= length:
-        hashes = _with_word(hashes, _word(values, at))
-        at += 8
-    if at + 4 <= length:
-        part = np.ascontiguousarray(values[:, at : at + 4]).view(np.uint32).ravel().astype(np.uint64)
-        hashes = _turned(hashes ^ (part * _P1), 23) * _P2 + _P3
-        at += 4
-    for place in range(at, length):
-        hashes = _turned(hashes ^ (values[:, place].astype(np.uint64) * _P5), 11) * _P1
+    lengths = np.diff(starts)
+    hashes = seeds + _P5
+    long = np.flatnonzero(lengths >= 32)
+    if long.size:
+        hashes[long] = _striped(values, starts[long], lengths[long] // 32, seeds[long])
+    hashes += lengths.astype(np.uint64)
+    at, left = starts[:-1] + lengths // 32 * 32, lengths % 32
+    for width in (8, 8, 8, 4, 1, 1, 1):
+        some = np.flatnonzero(left >= width)
+        if some.size:
+            words = _words_at(values, at[some], width)
+            hashes[some] = _with_word(hashes[some], words) if width == 8 else _with_less(hashes[some], words, width)
+            at[some] += width
+            left[some] -= width
     return _mixed(hashes)
 
 
-def _word(values: npt.NDArray[np.uint8], at: int) -> Hashes:
-    return np.ascontiguousarray(values[:, at : at + 8]).view(np.uint64).ravel()
+def _striped(values: _Bytes, starts: _Ints, stripes: _Ints, seeds: Hashes) -> Hashes:
+    """The hash of so many stripes of 32 bytes: those of the longest values go on alone."""
+    order = np.argsort(-stripes, kind="stable")
+    starts, stripes, seeds = starts[order], stripes[order], seeds[order]
+    lanes = [seeds + _P1 + _P2, seeds + _P2, seeds.copy(), seeds - _P1]
+    for stripe in range(int(stripes[0])):
+        some = int(np.searchsorted(-stripes, -stripe))
+        for number, lane in enumerate(lanes):
+            words = _words_at(values, starts[:some] + 32 * stripe + 8 * number, 8)
+            lane[:some] = _turned(lane[:some] + words * _P2, 31) * _P1
+    hashes = _turned(lanes[0], 1) + _turned(lanes[1], 7) + _turned(lanes[2], 12) + _turned(lanes[3], 18)
+    for lane in lanes:
+        hashes = (hashes ^ (_turned(lane * _P2, 31) * _P1)) * _P1 + _P4
+    found = np.empty_like(hashes)
+    found[order] = hashes
+    return found
+
+
+def _words_at(values: _Bytes, places: _Ints, width: int) -> Hashes:
+    """So many bytes at each of these places, as one number."""
+    found = np.ascontiguousarray(values[places[:, None] + np.arange(width)])
+    return found.view(f"<u{width}").ravel().astype(np.uint64)
+
+
+def _with_less(hashes: Hashes, words: Hashes, width: int) -> Hashes:
+    if width == 4:
+        return _turned(hashes ^ (words * _P1), 23) * _P2 + _P3
+    return _turned(hashes ^ (words * _P5), 11) * _P1
 
 
 def _with_word(hashes: Hashes, words: Hashes) -> Hashes:

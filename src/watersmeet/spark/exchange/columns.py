@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.changes import OP, TIMES, WEIGHT
-from watersmeet.joins.core.condition import Condition, evaluate, holds
+from watersmeet.joins.core.changes import COPIES, OP, WEIGHT
+from watersmeet.joins.core.condition import Condition, columns_of, evaluate, holds
 from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
 from watersmeet.spark.exchange.alike import Alike, AlikeInWindows, Batches
 from watersmeet.spark.exchange.codes import code_of, is_hashable
@@ -27,9 +27,11 @@ PARTITION = "#partition"
 """In the frame of a source whose partitions have marks of their own: which one a row comes from."""
 ORDER = "#order"
 """In the frame of a source that tells the order of its changes itself: a number that grows with it."""
-ALONG = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
+TRAVELLING = (KEEP, MARKS_COLUMN, LATE_ROW, PART, PARTITION, ORDER)
 """What goes along with the columns of a row, whatever these are."""
 
+UNFOLDED = 262_144
+"""Rows of no more windows than so many are unfolded at once."""
 Codes = tuple[tuple[str, tuple[str, ...]], ...]
 """Columns that are hashes, each with the columns it is a hash of."""
 
@@ -49,12 +51,22 @@ class Columns:
     def __call__(self, batches: Batches) -> Batches:
         """The batches of one map task, as they go to the exchange."""
         steps = self.steps
-        unfold = next((step for step in steps if isinstance(step, Unfold) and not step.is_outer), None)
-        if self.alike is not None and unfold is not None:
+        unfold = next((step for step in steps if isinstance(step, Unfold)), None)
+        if unfold is not None:
             place = steps.index(unfold)
-            batches, steps = AlikeInWindows(unfold)(_gone(steps[:place], batches)), steps[place:]
+            batches, steps = _gone(steps[:place], batches), steps[place:]
+            if self.alike is not None and self._moves_marks_only(unfold, steps[1:]):
+                batches = AlikeInWindows(unfold)(batches)
+            batches = _sliced(batches, max(1, UNFOLDED // unfold.windows.number))
         gone = _gone(steps, batches)
         return map(self._shown, gone if self.alike is None else self.alike(gone))
+
+    def _moves_marks_only(self, unfold: Unfold, behind: tuple[Step, ...]) -> bool:
+        """Whether nothing behind the windows asks for the times that rows were unfolded by, but marks."""
+        if unfold.is_outer or self.alike is None or len(behind) != 1 or not isinstance(behind[0], Show):
+            return False
+        asks = [name for name, value in behind[0].columns if unfold.time in _read_by(value)]
+        return all(name in self.alike.times for name in asks)
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         hashes = dict(self.codes)
@@ -62,10 +74,12 @@ class Columns:
         for name, columns in self.codes:
             found[name] = pa.array(code_of([found[column] for column in columns]))
         shown = pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
-        return shown if self.alike is None else shown.append_column(TIMES, batch.column(TIMES))
+        return shown if self.alike is None else shown.append_column(COPIES, batch.column(COPIES))
 
     def can_take(self, leaf: pa.Schema) -> bool:
         """Whether all of it can be done to rows of a leaf, and gives the types of Spark."""
+        if not len(leaf) or not all(columns for _, columns in self.codes):
+            return False
         if not all(is_hashable(self.schema.field(column).type) for _, columns in self.codes for column in columns):
             return False
         try:
@@ -73,6 +87,16 @@ class Columns:
         except (pa.ArrowException, KeyError, TypeError):
             return False
         return True
+
+
+def _sliced(batches: Batches, rows: int) -> Batches:
+    for batch in batches:
+        for start in range(0, max(batch.num_rows, 1), rows):
+            yield batch.slice(start, rows)
+
+
+def _read_by(value: Condition | Field) -> frozenset[str]:
+    return frozenset({value.column}) if isinstance(value, Field) else columns_of(value)
 
 
 def _gone(steps: tuple[Step, ...], batches: Batches) -> Batches:
@@ -148,7 +172,7 @@ def _unfolded(step: Unfold, batch: pa.RecordBatch) -> pa.RecordBatch:
 def _shown(step: Show, batch: pa.RecordBatch) -> pa.RecordBatch:
     names = batch.schema.names
     arrays = [_value(value, batch) for _, value in step.columns]
-    along = [name for name in names if name in (*ALONG, WEIGHT, OP, TIMES)]
+    along = [name for name in names if name in (*TRAVELLING, WEIGHT, OP, COPIES)]
     arrays += [
         _renamed(batch.column(name), step.marks) if name == MARKS_COLUMN else batch.column(name) for name in along
     ]
