@@ -17,6 +17,7 @@ import watersmeet as ws
 from watersmeet.explanation.physical import render
 from watersmeet.families import OPERATORS
 from watersmeet.physical import plan_query
+from watersmeet.physical.columnar import sources_of_columns
 from watersmeet.queries import analyze, read_script
 from watersmeet.spark.compile.build import build
 from watersmeet.spark.sources.columnar import find_files
@@ -139,5 +140,8 @@ def test_a_table_that_must_be_there_first_is_left_to_spark_which_counts_its_rows
     CREATE TABLE f (id INT, PRIMARY KEY (id)) USING parquet OPTIONS (path '{folder}/f', static 'true');
     CREATE TABLE g (id INT, _change STRING, PRIMARY KEY (id)) USING parquet OPTIONS (path '{folder}/g');
     SELECT STREAM s.id FROM s JOIN c ON s.id = c.id;"""
-    for load, found in (("", {"s", "c"}), ("SET watersmeet.table.load = first;", {"s"})):
-        assert find_files(spark, read_script(text.format(load=load, folder=tmp_path)), {}).keys() == found
+    for load, read in (("", {"s", "c"}), ("SET watersmeet.table.load = first;", {"s"})):
+        script = read_script(text.format(load=load, folder=tmp_path))
+        assert find_files(spark, script, {}).keys() == {"s", "c"}
+        (query,) = analyze(script)
+        assert sources_of_columns(plan_query(query, OPERATORS).relation) == read

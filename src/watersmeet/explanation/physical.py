@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from watersmeet.explanation.family import Families
 from watersmeet.explanation.query import Known, Stateful, render_query
 from watersmeet.formats import source_format
-from watersmeet.physical.columnar import is_columnar
+from watersmeet.physical.columnar import is_columnar, sources_of_columns
 from watersmeet.physical.identity import digest
 from watersmeet.physical.nodes import (
     JoinPlan,
@@ -20,6 +20,7 @@ from watersmeet.physical.nodes import (
     below,
     join_name,
     join_plans,
+    scan_plans,
 )
 from watersmeet.plan.facts import Fact
 from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, AnalyzedTop
@@ -42,6 +43,7 @@ def render(query: AnalyzedQuery, plan: QueryPlan, families: Families) -> str:
 def known(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -> Known:
     """What a plan adds to the analysis of its query; ``shards``: what is said of them."""
     columns = dict(_asked(plan.relation))
+    read_as_columns = sources_of_columns(plan.relation)
     joins = join_plans(plan.relation)
     statics = tuple(_statics(plan.relation))
 
@@ -55,7 +57,11 @@ def known(plan: QueryPlan, families: Families, shards: Sequence[str] = SHARDS) -
             return [("operator", [static.why[0]])]
         if join is None:
             return []
-        return [("operator", join.why[:1]), ("why", [*join.why[1:], *_scanned(join)]), *_together(join)]
+        return [
+            ("operator", join.why[:1]),
+            ("why", [*join.why[1:], *_scanned(join, read_as_columns)]),
+            *_together(join),
+        ]
 
     def read(leaf: AnalyzedLeaf) -> tuple[str, ...] | None:
         return columns.get(leaf.alias)
@@ -100,9 +106,10 @@ def _asked(relation: RelationPlan) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from _asked(one)
 
 
-def _scanned(join: JoinPlan) -> list[str]:
+def _scanned(join: JoinPlan, read: frozenset[str]) -> list[str]:
     """Which sources the workers read themselves."""
-    scans = [port.input for port in join.ports if isinstance(port.input, ScanPlan) and is_columnar(port)]
+    own = [scan for port in join.ports if is_columnar(port) for scan in scan_plans(port.input)]
+    scans = [scan for scan in own if scan.source.name in read]
     if not scans:
         return []
     names = " and ".join(scan.alias for scan in scans)

@@ -71,11 +71,17 @@ def is_columnar(port: PortPlan) -> bool:
 
 
 def sources_of_columns(relation: RelationPlan) -> frozenset[str]:
-    """The sources that workers may read in all places of a query: read in two ways, one would be two to Spark."""
-    ports = [port for join in join_plans(relation) for port in join.ports]
+    """The sources that workers may read in all places of a query: read in two ways, one would be two to Spark.
+
+    A table that rows wait for is left to Spark: the rows that it reads tell whether the table is there.
+    """
+    joins = join_plans(relation)
+    ports = [port for join in joins for port in join.ports]
     read = Counter(scan.source.name for port in ports if is_columnar(port) for scan in scan_plans(port.input))
     asked = Counter(scan.source.name for scan in scan_plans(relation))
-    return frozenset(name for name, times in asked.items() if read[name] == times)
+    first = [join.ports[number] for join in joins for number in join.operator.loaded_first]
+    awaited = {scan.source.name for port in first for scan in scan_plans(port.input)}
+    return frozenset(name for name, times in asked.items() if read[name] == times and name not in awaited)
 
 
 def is_file_of_columns(scan: ScanPlan) -> bool:

@@ -24,7 +24,6 @@ from watersmeet.spark.sources.parquet import GLOB, ParquetColumns, UnlikeSparkEr
 from watersmeet.spark.sources.reading import is_static
 
 FILES_SCHEMA = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
-LOAD = "watersmeet.table.load"
 MISSING = "spark.sql.files.ignoreMissingFiles"
 SETTINGS = {
     "spark.sql.caseSensitive": "false",
@@ -49,9 +48,6 @@ def find_files(
     if is_remote() or any(spark.conf.get(name, usual) != usual for name, usual in SETTINGS.items()):
         return {}
     found = [source for source in script.sources if source.name not in given and not _tells_changes(source)]
-    if any(setting.name.lower() == LOAD and setting.value.lower() == "first" for setting in script.settings):
-        # Whether a table is there is told by the rows that Spark reads of it.
-        found = [source for source in found if source.kind == "stream"]
     plain = [s for s in found if source_format(s).may_be_columns() and s.name not in by_spark]
     reader = {s.name: spark.readStream.format("binaryFile").schema(FILES_SCHEMA).options(**s.options) for s in plain}
     return {name: stream.load().select("path") for name, stream in reader.items()}
