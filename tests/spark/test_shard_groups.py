@@ -44,6 +44,21 @@ def test_the_state_of_each_shard_is_where_spark_puts_it(spark: SparkSession, tmp
     assert all(row["partition_id"] == row["spark"] for row in found) and len(found) == SHARDS
 
 
+def test_two_stages_that_feed_one_have_groups_of_shards_too(spark: SparkSession, tmp_path: Path) -> None:
+    for batch in range(2):
+        arrive(tmp_path, batch)
+    both = {name: f"SELECT TABLE k, count(*) AS n FROM {name} GROUP BY k" for name in "ab"}
+    text = TEXT[: TEXT.index("INSERT")].replace("/joined'", "/joined', changes 'log'") + (
+        f"CREATE VIEW x AS {both['a']}; CREATE VIEW y AS {both['b']};"
+        " INSERT INTO joined SELECT TABLE x.k, x.n, y.n AS m FROM x JOIN y ON x.k = y.k;"
+    )
+    found = {}
+    for out, shards in (("many", SHARDS), ("two", 2)):
+        with_partitions(spark, PARTITIONS, lambda out=out, shards=shards: run(spark, tmp_path, out, shards, text))
+        found[out] = written(tmp_path, out)
+    assert found["many"] == found["two"] and found["two"]
+
+
 def with_partitions(spark: SparkSession, partitions: int, work: Callable[[], None]) -> None:
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
@@ -53,9 +68,9 @@ def with_partitions(spark: SparkSession, partitions: int, work: Callable[[], Non
         spark.conf.set("spark.sql.shuffle.partitions", str(before))
 
 
-def run(spark: SparkSession, folder: Path, out: str, shards: int) -> None:
+def run(spark: SparkSession, folder: Path, out: str, shards: int, text: str = TEXT) -> None:
     streams = {name: STREAM.format(folder, name) for name in "ab"}
-    script = read_script(TEXT.format(folder=folder, out=out, shards=shards, **streams))
+    script = read_script(text.format(folder=folder, out=out, shards=shards, **streams))
     run_script(script, spark=spark, storage=folder / f"storage-{out}", trigger="available_now")
 
 

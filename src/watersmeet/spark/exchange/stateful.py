@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
@@ -111,7 +110,8 @@ class ShardProcessor(StatefulProcessor):
         """One batch of the shards of one group, which comes under the label of one of them."""
         group: dict[int, _Shard] = {}
         leaving = Leaving()
-        self.entered: int = key[0]
+        self.label: int = key[0]
+        self.entered = self.label
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
@@ -134,7 +134,7 @@ class ShardProcessor(StatefulProcessor):
     def _inside(self, shard: _Shard, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Let a shard go on, with its own state."""
         if self.entered != shard.label:
-            _check_place(shard.label)
+            _check_place(shard.label, self.label)
             enter_state(self.handle, shard.label)
             self.entered = shard.label
         shard.check_owner()
@@ -246,12 +246,14 @@ def prefixes(stages: int) -> tuple[str, ...]:
     return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
 
 
-def _check_place(shard: int) -> None:
-    """Stop where the state of a shard would not be in this partition: it would be lost to the next batch."""
-    context, partitions = TaskContext.get(), state_partitions()
-    if context is None or partitions is None or partition_of(shard, partitions) != context.partitionId():
-        where = None if context is None else context.partitionId()
-        raise RuntimeError(f"shard {shard} is not on partition {where} of {partitions}")
+def _check_place(shard: int, label: int) -> None:
+    """Stop where the state of a shard would not be in the partition of its group: the next batch would not find it.
+
+    The number of the task does not tell the partition: where two stages feed one, it counts the tasks of both.
+    """
+    partitions = state_partitions()
+    if partitions is None or partition_of(shard, partitions) != partition_of(label, partitions):
+        raise RuntimeError(f"shards {shard} and {label} are not on one of {partitions} partitions")
 
 
 def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:

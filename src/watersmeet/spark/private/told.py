@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from watersmeet.spark.private import unknown
+from watersmeet.spark.private import spark_version, unknown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -111,9 +111,11 @@ _STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 def state_partitions() -> int | None:
     """In a task of a query: over how many partitions Spark spreads its states, whatever the session says by now.
 
-    Uses a setting that is internal, and that it becomes a property of tasks. Seen in 4.1 to 4.3; without it, as in 4.0
-    and where rows are joined at once, every shard is a group of Spark's of its own.
+    Uses a setting that is internal, and that it becomes a property of tasks. Seen in 4.1 to 4.3; without it, in any
+    other version, and where rows are joined at once, every shard is a group of Spark's of its own.
     """
+    if not spark_version().startswith(("4.1.", "4.2.", "4.3.")):
+        return None
     context = TaskContext.get()
     told = None if context is None else context.getLocalProperty(_STATE_PARTITIONS)
     return int(told) if told else None
