@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from watersmeet.duration import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import OP, WEIGHT
@@ -41,11 +41,8 @@ LONGEST_LIST = 32
 """Of longer lists, each member a comparison of all rows, Spark makes a set."""
 _COMPARED = frozenset({"STRING", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 """Types besides integers whose values compare alike in Spark and in Arrow."""
-_UNITS = {
-    "microseconds": 1, "milliseconds": MILLISECOND, "seconds": SECOND, "minutes": MINUTE, "hours": HOUR, "days": DAY,
-}  # fmt: skip
 _FIELD = re.compile(r"\.(\w+)")
-_WINDOW = re.compile(r"(, '(\d+) (\w+)')(?:, '(\d+) (\w+)')?\)(?:\.(start|end))?")
+_WINDOW = re.compile(r", '(\d+ \w+)'(?:, '(\d+ \w+)')?\)(?:\.(start|end))?")
 
 
 @dataclass(frozen=True)
@@ -192,11 +189,11 @@ def _window(expr: Expr) -> tuple[Unfold, str | None] | None:
     found = _WINDOW.fullmatch(expr.text[time.end :])
     if expr.text[: time.start] != "window(" or found is None:
         return None
-    size, unit, slide, slide_unit = found[2], found[3], found[4] or found[2], found[5] or found[3]
-    if unit not in _UNITS or slide_unit not in _UNITS:
+    try:
+        lengths = (parse_duration(found[2] or found[1]), parse_duration(found[1]))
+    except ValueError:
         return None
-    lengths = (int(slide) * _UNITS[slide_unit], int(size) * _UNITS[unit])
-    return Unfold(time.column, windows_of("HOP", lengths), f"#window of {time.column}", is_outer=False), found[6]
+    return Unfold(time.column, windows_of("HOP", lengths), f"#window of {time.column}", is_outer=False), found[3]
 
 
 def _shown(expr: Expr, type_of: TypeOf) -> Condition | Field | None:

@@ -86,13 +86,12 @@ class Pack:
         rows = seen = 0
         marks = _Folded()
         given = (batch.rename_columns(list(self.names)) for batch in batches)
-        for batch in given if self.alike is None else self.alike(given):
-            named = batch
+        for named in given if self.alike is None else self.alike(given):
             if self.position is not None:
                 told = named.column(ORDER) if ORDER in self.names else None
-                places = pa.array(_place(seen) + np.arange(batch.num_rows)) if told is None else told
+                places = pa.array(_place(seen) + np.arange(named.num_rows)) if told is None else told
                 named = named.append_column(self.position, places)
-            seen += batch.num_rows
+            seen += named.num_rows
             self._note_marks(named, marks)
             yield from self._late(named)
             kept = self._kept(named)
