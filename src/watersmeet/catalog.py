@@ -69,7 +69,8 @@ class Source:
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
     ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
     columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
-    the same row, each with that time.
+    the same row, each with that time. ``settled``: columns of a table that have marks, without being times of arrival:
+    rows in which such a column is at or before its mark change no more.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Source:
     is_static: bool = False
     read_from: str = ""
     ends: tuple[tuple[str, str], ...] = ()
+    settled: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, ...]:

@@ -69,3 +69,50 @@ CREATE TABLE bag (id INT, name STRING);
 )
 def test_what_bounds_the_state_of_a_query(analyzed: Analyzed, query: str, state: str) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {query};"))) == state
+
+
+VIEWS = """
+CREATE VIEW n AS SELECT TABLE id, window(t, '10 minutes', '1 minute').start AS since,
+  window(t, '10 minutes', '1 minute').end AS until, window(t, '10 minutes', '1 minute') AS w, count(*) AS n
+  FROM a GROUP BY id, window(t, '10 minutes', '1 minute');
+CREATE VIEW seen AS SELECT TABLE id, since AS at, n FROM n WHERE n > 3;
+CREATE VIEW ended AS SELECT TABLE window_end, id, count(*) AS n
+  FROM TABLE(HOP(TABLE a, DESCRIPTOR(t), INTERVAL '1' MINUTE, INTERVAL '10' MINUTES))
+  GROUP BY id, window_start, window_end;
+CREATE VIEW sessions AS SELECT TABLE id, session_window(t, '5 minutes').end AS until, count(*) AS n
+  FROM a GROUP BY id, session_window(t, '5 minutes');
+CREATE VIEW best AS SELECT TABLE id, since, n FROM n QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) = 1;
+"""
+KEPT = "bounded by time, and by the number of keys: "
+
+
+@pytest.mark.parametrize(
+    ("query", "state"),
+    [
+        ("SELECT TABLE id FROM n QUALIFY RANK() OVER (PARTITION BY since ORDER BY n DESC) = 1", "bounded by time"),
+        ("SELECT TABLE id FROM n QUALIFY ROW_NUMBER() OVER (PARTITION BY until ORDER BY n) <= 2", "bounded by time"),
+        ("SELECT TABLE id FROM seen QUALIFY RANK() OVER (PARTITION BY at ORDER BY n DESC) = 1", "bounded by time"),
+        ("SELECT TABLE window_end, max(n) AS n FROM ended GROUP BY window_end", "bounded by time"),
+        ("SELECT TABLE since, max(n) AS n FROM best GROUP BY since", "bounded by time"),
+        ("SELECT TABLE since, n FROM n GROUP BY since, n", "bounded by time"),
+        ("SELECT TABLE n.id, m.n FROM n JOIN seen m ON n.since = m.at AND n.id = m.id", "bounded by time"),
+        (
+            "SELECT TABLE id FROM n ORDER BY n DESC LIMIT 3",
+            f"{KEPT}the rows that are ordered",
+        ),
+        (
+            "SELECT TABLE id, n FROM n QUALIFY RANK() OVER (PARTITION BY id ORDER BY n DESC) = 1",
+            f"{KEPT}the rows that are ordered",
+        ),
+        ("SELECT TABLE id, max(n) AS n FROM n GROUP BY id", f"{KEPT}one row per n.id, what max(n) is of"),
+        ("SELECT TABLE date_trunc('HOUR', since) AS h, sum(n) AS n FROM n GROUP BY date_trunc('HOUR', since)",
+         f"{KEPT}one row per date_trunc('HOUR', n.since)"),
+        ("SELECT TABLE until, sum(n) AS n FROM sessions GROUP BY until", f"{KEPT}one row per sessions.until"),
+        (
+            "SELECT TABLE n.id, c.name FROM n JOIN c ON n.id = c.id",
+            f"{KEPT}one row per n.id, n.w, one row per c.id",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_settled_behind_windows_is_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
+    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state

@@ -19,12 +19,14 @@ from watersmeet.analyze.event_time import EventTime, event_times, is_padded, tim
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.result_key import grouped
 from watersmeet.analyze.scope import splice
+from watersmeet.analyze.settled import window_length
 from watersmeet.catalog import NOWHERE
 from watersmeet.errors import Refusal
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
-from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts
+from watersmeet.plan.expressions import Expr, Reference, aggregates_in, conjuncts, settled_as
 from watersmeet.plan.nodes import every
-from watersmeet.plan.query import AnalyzedGroup, Output
+from watersmeet.plan.query import AnalyzedGroup, Output, Settles
+from watersmeet.plan.relation import AnalyzedRelation
 
 _WORDS = re.compile(r"\x00\d+\x00|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\w+|\S")
 _EXACT = ("'", '"', "`", "\x00")
@@ -131,7 +133,8 @@ def group(draft: Draft) -> Draft:
     kept = tuple(_computed(part, parts, made) for part in having)
     is_session = any(_starts(output.expr, "session_window(") for output in by if output.name == window)
     column = time.column if time else None
-    given = AnalyzedGroup(by, aggregates, window, column, query.group_span, kept, is_session)
+    settles = tuple(_settles(draft.relation, by, window, is_session=is_session))
+    given = AnalyzedGroup(by, aggregates, window, column, query.group_span, kept, is_session, settles)
     return replace(draft, outputs=outputs, group=given).refusing(refusals)
 
 
@@ -265,3 +268,22 @@ def _window(draft: Draft, by: tuple[Output, ...]) -> tuple[str | None, EventTime
         if ended is not None and not is_padded(ended.column.alias, draft.relation):
             return output.name, ended
     return None, None
+
+
+def _settles(
+    relation: AnalyzedRelation, by: tuple[Output, ...], window: str | None, *, is_session: bool
+) -> Iterator[Settles]:
+    """What tells of groups that they change no more: the bounds of their window, or what says so of a table's rows.
+
+    Sessions are left out: one that is forgotten has a row that stands, but others of its key may begin before its end.
+    """
+    if window is None:
+        yield from (Settles(output.name) for output in by if settled_as(output.expr) in relation.settled)
+    for output in (output for output in by if output.name == window and not is_session):
+        if output.expr.op == "column":
+            yield Settles(output.name)
+            continue
+        yield Settles(output.name, "end")
+        length = window_length(output.expr)
+        if length is not None:
+            yield Settles(output.name, "start", length)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from watersmeet.analyze.scope import KEY, show
 from watersmeet.formats.records import JSON, KEY_TYPES
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import GROUP, Expr, Reference
 from watersmeet.plan.nodes import Store
-from watersmeet.plan.query import GROUP, AnalyzedQuery, Output
+from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation
 
 

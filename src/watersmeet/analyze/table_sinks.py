@@ -15,9 +15,9 @@ from watersmeet.catalog import Sink
 from watersmeet.errors import Refusal
 from watersmeet.formats import SINK_FORMATS, sink_format
 from watersmeet.formats.sink import CHANGES, Changes, SinkFormat
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import GROUP, Expr
 from watersmeet.plan.nodes import LEFT_ONLY
-from watersmeet.plan.query import GROUP, AnalyzedQuery
+from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.plan.relation import AnalyzedRelation, AnalyzedScan, AnalyzedView, ConditionalJoin
 
 Column = tuple[str, str]

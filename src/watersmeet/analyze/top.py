@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.analyze.draft import Draft
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import Expr, Reference, settled_as
 from watersmeet.plan.query import AnalyzedTop, OrderedBy
 from watersmeet.plan.relation import AnalyzedLeaf, AnalyzedView
 
@@ -21,7 +21,8 @@ def top(draft: Draft) -> Draft:
     hidden = {*(by.column for by in query.order), *query.by}
     outputs = tuple(output for output in draft.outputs if output.name not in hidden)
     by = tuple(OrderedBy(_column(relation.alias, name), _written(relation, name), False, False) for name in query.by)
-    found = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties))
+    settled = next((place for place, one in enumerate(by) if settled_as(one.expr) in relation.settled), None)
+    found = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, settled))
     if query.ties and relation.result == "stream":
         hint = "write `ROW_NUMBER()`: of equal rows the first to come are shown; or rank a table."
         what = "RANK() of a stream, which would keep all rows that are equal,"

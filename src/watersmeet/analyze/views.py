@@ -12,12 +12,13 @@ from watersmeet.analyze.draft import Draft
 from watersmeet.analyze.event_time import event_times, time_ended, time_named
 from watersmeet.analyze.result_key import in_one, key_of
 from watersmeet.analyze.scope import KEY, show
+from watersmeet.analyze.settled import settled_outputs
 from watersmeet.catalog import NOWHERE, Amount, Field, Source, Span, Watermark
 from watersmeet.errors import Refusal
 from watersmeet.formats.records import KEY_FORMAT, format_of_key
-from watersmeet.plan.expressions import Reference
+from watersmeet.plan.expressions import GROUP, Reference
 from watersmeet.plan.nodes import Store, View
-from watersmeet.plan.query import GROUP, AnalyzedQuery, Output, Warned
+from watersmeet.plan.query import AnalyzedQuery, Output, Warned
 from watersmeet.plan.relation import (
     AnalyzedLateral,
     AnalyzedLeaf,
@@ -59,6 +60,7 @@ def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None
     return Source(
         name, fields_, marks, query.result, options=options, span=span, order=None if order is None else order.name,
         primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends,
+        settled=settled_outputs(query),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from watersmeet.physical.nodes import (
     UnionPlan,
     ViewPlan,
 )
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, settled_as
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLeaf,
@@ -109,6 +109,9 @@ def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
         column = output.expr.refs[0].column if output.expr.op == "column" and not output.expr.refs[0].path else None
         if column in inside and output.name not in given and view.source.watermark(output.name) is not None:
             found.append((column, f"{view.alias}.{output.name}"))
+        settled = settled_as(output.expr) if output.name in view.source.settled else None
+        if settled is not None:
+            found.append((settled, f"{view.alias}.{output.name}"))
     return tuple(found)
 
 

@@ -35,6 +35,8 @@ def bounds_of(query: AnalyzedQuery) -> tuple[Bounded, ...]:
 
 
 def _of_first(is_table: bool, top: AnalyzedTop) -> Bounded:
+    if top.settled_by is not None:
+        return BY_TIME
     if is_table:
         return Bounded("keys", "the rows that are ordered")
     rows = "one row" if top.limit == 1 else f"{top.limit} rows"
@@ -76,7 +78,7 @@ def rows_of_table(relation: AnalyzedRelation) -> Bounded:
 
 def _of_groups(query: AnalyzedQuery, group: AnalyzedGroup) -> Iterator[Bounded]:
     """The groups, and their rows where an aggregate must see all of them."""
-    if group.time is not None:
+    if group.time is not None or group.settled_by is not None:
         yield BY_TIME
         return
     yield per_key([by.expr for by in group.by])

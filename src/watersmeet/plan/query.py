@@ -6,12 +6,27 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.catalog import NOWHERE, Span
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import GROUP, Expr
 from watersmeet.plan.nodes import Apart, ResultKind
 from watersmeet.plan.relation import AnalyzedRelation, TimeColumn
 
-GROUP = "#group"
-"""The source of what a grouping gives: a reference to it has this as its ``source``."""
+
+@dataclass(frozen=True)
+class Settles:
+    """What a grouping is by (its name), or the ``field`` of a struct: it lies ``behind`` the end of the window by that.
+
+    >>> Settles("k1", "start", 10_000_000).column
+    '#group.k1.start'
+    """
+
+    by: str
+    field: str = ""
+    behind: int = 0
+
+    @property
+    def column(self) -> str:
+        """What its mark is called."""
+        return ".".join(part for part in (GROUP, self.by, self.field) if part)
 
 
 @dataclass(frozen=True)
@@ -21,6 +36,10 @@ class AnalyzedGroup:
     ``by`` and ``aggregates`` are columns of `GROUP`, which the outputs of the query refer to. ``window``: one of ``by``
     (its name) is an event-time window over ``time``, so that a group is forgotten once the mark has passed its end.
     ``is_session``: that window grows with its rows. ``having``: what must be true of a group for the table to show it.
+
+    ``settles``: those of ``by`` whose values tell which groups change no more, once the mark has passed them. Without a
+    ``time`` the rows are those of a table that says so of its own: ``settled_by`` is the one that a group is forgotten
+    by.
     """
 
     family: ClassVar[str] = "group"
@@ -32,6 +51,12 @@ class AnalyzedGroup:
     span: Span = NOWHERE
     having: tuple[Expr, ...] = ()
     is_session: bool = False
+    settles: tuple[Settles, ...] = ()
+
+    @property
+    def settled_by(self) -> str | None:
+        """The one of ``by`` whose mark comes with the rows of a table, and ends groups."""
+        return self.settles[0].by if self.settles and self.time is None else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +73,8 @@ class OrderedBy:
 class AnalyzedTop:
     """ORDER BY ... LIMIT: a table of the first rows, of each group that ``by`` makes.
 
-    ``ties``: rows that are equal in the order have one place, and all of them are shown or none.
+    ``ties``: rows that are equal in the order have one place, and all of them are shown or none. ``settled_by``: the
+    place of the one of ``by`` that tells which groups change no more.
     """
 
     family: ClassVar[str] = "top"
@@ -57,6 +83,7 @@ class AnalyzedTop:
     limit: int
     by: tuple[OrderedBy, ...] = ()
     ties: bool = False
+    settled_by: int | None = None
 
 
 @dataclass(frozen=True)

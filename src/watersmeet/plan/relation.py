@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
 
 from watersmeet.catalog import NOWHERE, Field, Source, Span, Watermark
-from watersmeet.plan.expressions import Expr
+from watersmeet.plan.expressions import Expr, settled_as
 from watersmeet.plan.nodes import LEFT_ONLY, JoinKind, ResultKind, Values
 
 if TYPE_CHECKING:
@@ -84,6 +84,15 @@ class AnalyzedRelation(ABC):
         """The input whose rows pass one by one, nothing of them being kept; None: there is none such."""
         return None
 
+    @property
+    def settled(self) -> frozenset[str]:
+        """The columns, as ``alias.column``, by which its rows are settled (see `Source`)."""
+        return frozenset()
+
+    def alike(self, column: str) -> frozenset[str]:
+        """The columns that are sure to have the value of that one in every row, itself among them."""
+        return frozenset({column})
+
 
 @dataclass(frozen=True)
 class AnalyzedLeaf(AnalyzedRelation):
@@ -113,6 +122,11 @@ class AnalyzedLeaf(AnalyzedRelation):
     def expressions(self) -> tuple[Expr, ...]:
         """What was moved here from WHERE."""
         return self.filters
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """Those of its source."""
+        return frozenset(f"{self.alias}.{name}" for name in self.source.settled)
 
 
 @dataclass(frozen=True)
@@ -153,6 +167,12 @@ class AnalyzedView(AnalyzedLeaf):
     def expressions(self) -> tuple[Expr, ...]:
         """What is left of its own WHERE, and what was moved here from that around it."""
         return (*self.query.where, *self.filters)
+
+    def alike(self, column: str) -> frozenset[str]:
+        """Those that show the same column of what it reads."""
+        shown = {f"{self.alias}.{output.name}": settled_as(output.expr) for output in self.query.outputs}
+        own = shown.get(column)
+        return frozenset({column, *(name for name, of in shown.items() if own is not None and of == own)})
 
 
 @dataclass(frozen=True)

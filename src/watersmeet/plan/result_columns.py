@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watersmeet.joins.group.aggregates import function_of, is_aggregate
-from watersmeet.plan.expressions import COMPARISONS, Expr
+from watersmeet.plan.expressions import COMPARISONS, GROUP, Expr
 from watersmeet.plan.facts import sources_by_alias
 from watersmeet.plan.nullability import nullable
-from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedView, leaves
 from watersmeet.plan.words import expression_in_words, word
 

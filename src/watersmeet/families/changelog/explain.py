@@ -15,7 +15,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[F
     left, right = rows_of(join.left, names), rows_of(join.right, names)
     return [
         keys(join.keys),
-        ("kept", [f"rows of {left} and {right} are kept until they are replaced or deleted"]),
+        ("kept", [f"rows of {left} and {right} are kept until {_until(join)}"]),
         ("emitted", _emitted(join, left, right)),
         ("alone", _lonely(join, (left, right))),
         conditions("left only", join.left_only, _failing(join, "left")),
@@ -23,6 +23,13 @@ def facts(query: AnalyzedQuery, join: AnalyzedTableJoin, names: Names) -> list[F
         conditions("also", join.residual),
         ("warning", [] if join.keys else _nested(left, right)),
     ]
+
+
+def _until(join: AnalyzedTableJoin) -> str:
+    if join.settled_pair is None:
+        return "they are replaced or deleted"
+    one, other = join.settled_pair
+    return f"{one} and {other} are settled: no row with them changes any more"
 
 
 def _emitted(join: AnalyzedTableJoin, left: str, right: str) -> list[str]:

@@ -17,7 +17,9 @@ def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -
     on = On.of(join, inputs, types)
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
     (left_way, left), (right_way, right) = (changing_port(on, inputs[n], n, routes[n]) for n in (0, 1))
-    operator = (ChangelogJoin if on.keys.pairs else NestedJoin)(join.kind, left, right, on.condition)
+    # Where types differ, what is compared are other columns.
+    settled = join.settled_pair if join.settled_pair in on.keys.pairs else None
+    operator = (ChangelogJoin if on.keys.pairs else NestedJoin)(join.kind, left, right, on.condition, settled=settled)
     columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
     return JoinPlan((left_way, right_way), operator, columns, on.after, _why(join, on, routes), join)
 
@@ -35,7 +37,8 @@ def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route]) -> tuple[
     after = on.why_after("changes")
     if on.keys.pairs:
         reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
-        return (f"merge join: {reason}", on.keys.why(), *after)
+        ended = () if join.settled_pair is None else ("a row is forgotten once the key is settled in both tables",)
+        return (f"merge join: {reason}", on.keys.why(), *ended, *after)
     sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
     where = f"the {sent} table goes to all shards, the {spread} is spread"
     return (

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.plan.bounds import rows_of_table
+from watersmeet.plan.expressions import settled_as
 from watersmeet.plan.nodes import ResultKind
-from watersmeet.plan.relation import Bounded, ConditionalJoin
+from watersmeet.plan.relation import BY_TIME, Bounded, ConditionalJoin
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,22 @@ class AnalyzedTableJoin(ConditionalJoin):
         return False
 
     @property
+    def settled_pair(self) -> tuple[str, str] | None:
+        """A key by which the rows of both tables are settled, as it is called on either side; None: there is none."""
+        pairs = ((settled_as(left), settled_as(right)) for left, right in self.keys)
+        return next(
+            ((one, other) for one, other in pairs if one in self.left.settled and other in self.right.settled), None
+        )
+
+    @property
+    def settled(self) -> frozenset[str]:
+        """A pair does not change any more if neither of its rows does."""
+        return frozenset(self.settled_pair or ())
+
+    @property
     def bounded(self) -> tuple[Bounded, ...]:
+        if self.settled_pair is not None:
+            return (BY_TIME,)
         return (rows_of_table(self.left), rows_of_table(self.right))
 
     def shows_times(self, port: int) -> bool:

@@ -6,6 +6,7 @@ from watersmeet.explanation.family import StageExplainer
 from watersmeet.plan.facts import Fact, texts
 from watersmeet.plan.query import AnalyzedGroup
 from watersmeet.plan.result_columns import ungrouped
+from watersmeet.plan.words import expression_in_words
 
 
 def facts(group: AnalyzedGroup) -> list[Fact]:
@@ -21,6 +22,9 @@ def _groups(group: AnalyzedGroup) -> str:
         return f"the rows of a session are kept until the watermark of {group.time} passes its end"
     if group.window is not None and group.time is not None:
         return f"a group is kept until the watermark of {group.time} passes the end of its window"
+    if group.settled_by is not None:
+        (by,) = (one.expr for one in group.by if one.name == group.settled_by)
+        return f"a group is kept until {expression_in_words(by)} is settled: no row with it changes any more"
     if not group.by:
         return "one group, which is kept for ever"
     return "every group is kept for ever: state grows with the number of groups, not of rows"

@@ -13,9 +13,10 @@ from watersmeet.physical.leaves import lags_of
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr
-from watersmeet.plan.query import GROUP, AnalyzedGroup, AnalyzedQuery, Output
+from watersmeet.plan.expressions import GROUP, Expr
+from watersmeet.plan.query import AnalyzedGroup, AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedView
+from watersmeet.plan.words import expression_in_words
 
 TIME, END = "time", "end"
 """The event time that ends the windows of a grouping, and the end of a row's window, as columns of its rows."""
@@ -34,7 +35,8 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     one = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
     inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
-    return AnalyzedView(GROUP, Source(GROUP, (), marks, kind), inner), outputs
+    settled = (group.settled_by,) if group.settled_by is not None else ()
+    return AnalyzedView(GROUP, Source(GROUP, (), marks, kind, settled=settled), inner), outputs
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
@@ -55,7 +57,9 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     code = CODE if hashed else None
     ended = (f"{GROUP}.{END}", f"{GROUP}.{TIME}") if group.time is not None else (None, None)
     lags = lags_of(view)
-    operator = GroupBy(keys, aggregates, code, is_table, position, *ended, session, unions=unions_of(lags))
+    by = None if group.settled_by is None else f"{GROUP}.{group.settled_by}"
+    settles = tuple((one.column, one.behind) for one in group.settles)
+    operator = GroupBy(keys, aggregates, code, is_table, position, *ended, session, by, settles, unions=unions_of(lags))
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=hashed, lags=lags,
         route="key" if hashed else "one", times=() if group.time is None else (f"{GROUP}.{TIME}",), position=position,
@@ -63,6 +67,11 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     columns = (*keys, *(aggregate.output for aggregate in aggregates))
     made = tuple((f"{GROUP}.{a.name}", f"{_type(a.expr, types)}{_never_null(a.expr)}") for a in group.aggregates)
     return JoinPlan((port,), operator, columns, group.having, _why(group), group, made=made, called="the groups of ")
+
+
+def _settled(group: AnalyzedGroup) -> str:
+    """What tells that a group changes no more, as the query wrote it."""
+    return next(expression_in_words(by.expr) for by in group.by if by.name == group.settled_by)
 
 
 def _arguments(group: AnalyzedGroup) -> dict[str, str]:
@@ -108,6 +117,8 @@ def _why(group: AnalyzedGroup) -> tuple[str, ...]:
         lines.append("sharded by a hash of what is grouped by" + (" besides sessions" if group.is_session else ""))
     if group.time is not None:
         lines.append(f"a group is forgotten once the watermark of {group.time} has passed the end of its window")
+    elif group.settled_by is not None:
+        lines.append(f"a group is forgotten once {_settled(group)} is settled: no row with it changes any more")
     elif group.by:
         lines.append("every group is kept for good, since no event-time window ends it: state grows with the groups")
     return tuple(lines)

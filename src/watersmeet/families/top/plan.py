@@ -11,6 +11,7 @@ from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column
 from watersmeet.physical.types import Types
+from watersmeet.plan.expressions import settled_as
 from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedView
 
@@ -26,7 +27,8 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     groups = tuple(Output(f"#of{n}", by.expr) for n, by in enumerate(query.top.by))
     inner = replace(query, outputs=(*outputs, *ordered, *groups), top=None, result=kind)
     shown = tuple(Output(output.name, leaf_column(TOP, output.name)) for output in outputs)
-    return AnalyzedView(TOP, Source(TOP, (), kind=kind), inner), shown
+    settled = () if query.top.settled_by is None else (groups[query.top.settled_by].name,)
+    return AnalyzedView(TOP, Source(TOP, (), kind=kind, settled=settled), inner), shown
 
 
 def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types) -> JoinPlan:
@@ -49,7 +51,12 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         f"{first}: a table that is kept up to date",
         "sharded by a hash of what makes a group" if by else "one shard: every row competes with every other",
     )
-    operator = Top(columns, order, top.limit, is_table, POSITION, by, code, top.ties)
+    settled = None if top.settled_by is None else by[top.settled_by]
+    if settled is not None:
+        why = (*why, "a group is forgotten once it is settled: no row of it changes any more")
+    own = None if top.settled_by is None else settled_as(top.by[top.settled_by].expr)
+    handed_on = () if own is None else tuple(sorted(query.relation.alike(own)))
+    operator = Top(columns, order, top.limit, is_table, POSITION, by, code, top.ties, settled, handed_on)
     return JoinPlan((port,), operator, columns, (), why, top, called="the first rows of ")
 
 

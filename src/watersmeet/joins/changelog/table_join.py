@@ -19,7 +19,7 @@ from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows
+from watersmeet.joins.state.layout import Layout, Over, Rows
 from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, weighted
 
 
@@ -33,11 +33,14 @@ def stored(port: Port) -> tuple[str, ...]:
 class TableJoin(TwoSided):
     """A join of two tables that change. Its result is a table, too: what comes out of a batch are its changes.
 
-    ``condition`` is whatever must hold besides equal keys. ``budget`` is for tests: no result depends on it.
+    ``condition`` is whatever must hold besides equal keys. ``settled``: a key column of each side, a time, by which its
+    rows are settled, which is also the name of its mark: once both marks have passed a key, its rows are forgotten.
+    ``budget`` is for tests: no result depends on it.
     """
 
     condition: Condition | None = None
     budget: Budget = BUDGET
+    settled: tuple[str, str] | None = None
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -57,7 +60,17 @@ class TableJoin(TwoSided):
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side."""
-        return (table_layout(stored(self.left), self.left.code), table_layout(stored(self.right), self.right.code))
+        left, right = (table_layout(stored(side), side.code) for side in self.sides)
+        if self.settled is None:
+            return (left, right)
+        return (replace(left, times=self.settled[:1]), replace(right, times=self.settled[1:]))
+
+    def over(self, marks: Marks) -> tuple[Over, Over] | None:
+        """Which rows of each side are settled on both sides, by these marks."""
+        if self.settled is None or any(name not in marks for name in self.settled):
+            return None
+        mark = min(marks[name] for name in self.settled)
+        return (Over(self.settled[LEFT], mark), Over(self.settled[RIGHT], mark))
 
     def limited(self, max_rows: int | None, overflow: Overflow) -> Self:
         """The join that keeps at most so many rows. A table has no rows to spare: more of them are always an error."""
@@ -117,9 +130,10 @@ class Tables:
     def of(join: TableJoin, store: Store, marks: Marks) -> Tables:
         """The tables in a shard."""
         shard = Shard(join, store, marks)
+        over = join.over(shard.after.received) or (None, None)
         left, right = (
-            Table.of(shard.state, name, layout, join.budget)
-            for name, layout in zip(("left", "right"), join.layouts, strict=True)
+            Table.of(shard.state, name, layout, join.budget, one)
+            for name, layout, one in zip(("left", "right"), join.layouts, over, strict=True)
         )
         return Tables(join, shard, (left, right), Gathering((*join.left.columns, *join.right.columns)))
 
@@ -161,8 +175,10 @@ class Tables:
 
     def finish(self, changes: Sequence[Rows]) -> Iterator[pa.Table | Emission]:
         """Store the changes and hand out the rest."""
-        for table, rows in zip(self.tables, changes, strict=True):
+        over = self.join.over(self.shard.after.received)
+        for table, rows, one in zip(self.tables, changes, over or (None, None), strict=True):
             table.spine.add(rows)
+            table.spine.forget(one)
         keep_within(self.tables, self.join.max_rows)
         yield from self.out.rest()
-        yield self.shard.close({})
+        yield self.shard.close({} if over is None else {one.time: one.mark for one in over})

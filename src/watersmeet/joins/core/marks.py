@@ -51,7 +51,7 @@ class Watermarks:
         for bound in bounds:
             if bound.other in received:
                 # Times are whole numbers, so a strict bound is the closed one that is a unit tighter.
-                limit = _postponed(received[bound.other], bound.constant - bound.strict)
+                limit = postponed(received[bound.other], bound.constant - bound.strict)
                 limits[bound.column] = max(limit, limits.get(bound.column, limit))
         return Watermarks(dict(received), limits)
 
@@ -201,7 +201,8 @@ def _latest(marks: Marks, column: str, received: Marks) -> int | None:
     return max(found, default=None)
 
 
-def _postponed(mark: int, constant: int) -> int:
+def postponed(mark: int, constant: int) -> int:
+    """The mark that stays so far behind another; that of an input that has ended stays there."""
     if mark == END_OF_INPUT:
         return END_OF_INPUT
     return max(-END_OF_INPUT, min(mark - constant, END_OF_INPUT - 1))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.marks import postponed
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
@@ -20,7 +21,7 @@ from watersmeet.joins.group.groups import CODE, END, counted, find, groups_of, i
 from watersmeet.joins.group.members import Members
 from watersmeet.joins.group.sessions import ARRIVAL, OWN, bounds, moved
 from watersmeet.joins.group.values import values
-from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch
+from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import keep_within
 
@@ -102,14 +103,14 @@ class Groups:
 def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
     """Process one batch of one shard (the definition is in `operator`)."""
     shard = Shard(grouping, store, marks)
-    ended = None if grouping.time is None else shard.after.received.get(grouping.time, int(LOWEST))
+    over = _over(grouping, shard)
     rows = _in_time(grouping, shard, arrivals.get(0))
     folding = Folding() if rows is None else Folding.of(grouping, rows.schema)
     names = [name for fold in folding.names for name in fold]
-    spine = groups_of(shard.state, grouping.keys, names, ended)
+    spine = groups_of(shard.state, grouping.keys, names, over)
     counts = dict[int, int](shard.state.directory.numbers.get("groups", ()))
     number = int(shard.state.directory.numbers.get("number", 0))
-    members = _members(grouping, shard, ended)
+    members = _members(grouping, shard, over)
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
         if grouping.session is not None and members is not None and grouping.time is not None:
@@ -124,13 +125,14 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         changes = _changes(grouping, folding, groups)
     elif not grouping.keys and not counts:
         counts, changes = {int(HIGHEST): 1}, (_of_nothing(grouping),)
-    if ended is not None:
-        for block in spine.blocks:
-            if block.highest[END] <= ended:
-                spine.drop(block)
-        if members is not None:
-            members.drop(ended)
-        counts = {end: number for end, number in counts.items() if end > ended}
+    spine.forget(over)
+    if members is not None:
+        members.table.spine.forget(over)
+    if grouping.settled is not None and int(HIGHEST) in counts and rows is not None:
+        # The state is from when nobody asked for that time, or its shards were others.
+        counts = _recounted(spine, grouping.settled)
+    if over is not None:
+        counts = {end: number for end, number in counts.items() if end > over.mark}
     total = sum(counts.values())
     if grouping.max_rows is not None and total > grouping.max_rows:
         raise StateOverflowError((total,), grouping.max_rows)
@@ -138,18 +140,40 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         keep_within([members.table], grouping.max_rows)
     shard.tally.matched = sum(table.num_rows for table in changes)
     told = {"groups": sorted(counts.items()), **({"number": number} if members is not None else {})}
-    return shard.close({}, changes, (total,), told)
+    return shard.close(_settled(grouping, over), changes, (total,), told)
 
 
-def _members(grouping: GroupBy, shard: Shard, ended: int | None) -> Members | None:
+def _over(grouping: GroupBy, shard: Shard) -> Over | None:
+    """Which groups have ended with this batch; None: none ever does."""
+    if grouping.ending is None:
+        return None
+    return Over(grouping.settled or END, shard.after.received.get(grouping.ending, int(LOWEST)))
+
+
+def _recounted(spine: Spine, time: str) -> dict[int, int]:
+    """How many groups there are by their times."""
+    found: dict[int, int] = {}
+    for rows in spine.merged():
+        found = counted(found, np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
+    return found
+
+
+def _settled(grouping: GroupBy, over: Over | None) -> Marks:
+    """The marks of what the groups are by: those at or before them change no more."""
+    if over is None or over.mark == int(LOWEST):
+        return {}
+    return {name: postponed(over.mark, behind) for name, behind in grouping.settles}
+
+
+def _members(grouping: GroupBy, shard: Shard, over: Over | None) -> Members | None:
     """The rows of the groups, if an aggregate must see all of them."""
     if grouping.session is not None:
         read = [*(name for part in grouping.aggregates for name in part.columns), OWN, ARRIVAL]
-        return Members.of(shard.state, grouping.keys, read, ended, apart=False)
+        return Members.of(shard.state, grouping.keys, read, over, apart=False)
     read = [name for part in grouping.seeing_all for name in part.columns]
     # Without rows that are taken back, only a list can tell equal rows apart.
     apart = not grouping.changes and any(function_of(part.function).fold == "list" for part in grouping.seeing_all)
-    return Members.of(shard.state, grouping.keys, read, ended, apart=apart) if grouping.seeing_all else None
+    return Members.of(shard.state, grouping.keys, read, over, apart=apart) if grouping.seeing_all else None
 
 
 def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.RecordBatch | None:
@@ -229,9 +253,11 @@ def _folded(
 
 
 def _ends(grouping: GroupBy, rows: pa.RecordBatch) -> Ints:
-    """The end of each row's window; the highest number without."""
+    """The end of each row's window, or what else a group ends by; the highest number without."""
     if grouping.session is not None:
         return bounds(rows.column(grouping.session))[1]
+    if grouping.settled is not None:
+        return np.minimum(as_int64(rows.column(grouping.settled)), HIGHEST - 1)
     end = grouping.window_end
     return np.full(len(rows), HIGHEST) if end is None else as_int64(rows.column(end))
 
@@ -272,7 +298,7 @@ def _stored(layout: Layout, groups: Groups) -> Rows:
     """The groups as they are kept."""
     accumulators = (part for fold in groups.new for part in fold)
     columns = [*groups.keys.columns, *accumulators, pa.array(groups.codes), pa.array(groups.ends)]
-    names = layout.columns if layout.times else (*layout.columns, END)
+    names = layout.columns if END in layout.columns else (*layout.columns, END)
     return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(names)))
 
 

@@ -16,7 +16,7 @@ from functools import cmp_to_key, reduce
 from typing import Any
 
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.rowwise import compare, event_time, freeze
 from watersmeet.joins.group.aggregates import DISTINCT, function_of
 from watersmeet.joins.group.operator import Aggregate, GroupBy
@@ -68,7 +68,8 @@ class GroupReference:
             self._groups.setdefault(freeze(()), _Group((), None))
         late: list[tuple[int, Row]] = []
         for row in self._in_order(arrivals.get(0, ())):
-            end = None if self.grouping.window_end is None else event_time(row[self.grouping.window_end])
+            ended_by = self.grouping.window_end or self.grouping.settled
+            end = None if ended_by is None else event_time(row[ended_by])
             if self._has_passed(end):
                 late.append((0, row))
                 continue
@@ -85,7 +86,13 @@ class GroupReference:
         rows = [(*before[key], -1) for key in before if key in changed]
         rows += [(*after[key], 1) for key in after if key in changed]
         self._hear(marks)
-        return GroupStep(rows, late, (len(self._groups),))
+        known = {} if self._mark is None else {name: self._behind(by) for name, by in self.grouping.settles}
+        return GroupStep(rows, late, (len(self._groups),), known)
+
+    def _behind(self, by: int) -> int:
+        """A mark that is so far behind that of the groups."""
+        assert self._mark is not None
+        return self._mark if self._mark == END_OF_INPUT else self._mark - by
 
     def _in_order(self, rows: Iterable[Row]) -> list[Row]:
         position = self.grouping.position
@@ -93,7 +100,7 @@ class GroupReference:
 
     def _hear(self, marks: Marks) -> None:
         """Fold the mark in, and forget the groups whose windows have ended."""
-        name = self.grouping.time
+        name = self.grouping.ending
         if name is not None and name in marks:
             self._mark = marks[name] if self._mark is None else max(self._mark, marks[name])
         self._groups = {key: group for key, group in self._groups.items() if not self._has_passed(group.end)}

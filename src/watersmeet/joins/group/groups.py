@@ -19,7 +19,7 @@ from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
 from watersmeet.joins.group.format_1 import exact
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch, together
+from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine, State
 
 CODE, END, COUNT = "#code", "#end", "count()#0"
@@ -37,20 +37,21 @@ class _Kept(Layout):
         return super().rows(exact(one_batch(table)))
 
 
-def groups_of(state: State, keys: Sequence[str], accumulators: Sequence[str], mark: int | None) -> Spine:
-    """The groups of a shard; ``mark`` has ended the windows up to it; None: there are no windows.
+def groups_of(state: State, keys: Sequence[str], accumulators: Sequence[str], over: Over | None) -> Spine:
+    """The groups of a shard; ``over``: which of them have ended, by their windows or a key; None: none ever does.
 
     Without arrivals it is not known which accumulators there are; groups can then be dropped, but not merged.
     """
 
     def alive(rows: Rows, is_oldest: bool) -> Rows:
         stay = _is_newest(rows, keys)
-        if mark is not None:
-            stay &= rows.times[END] > mark
+        if over is not None:
+            stay &= over.left(rows)
         return rows.where(stay & ~is_gone(rows.table, keys) if is_oldest else stay)
 
-    ends = () if mark is None else (END,)
-    layout = _Kept((*keys, *accumulators, CODE, *ends), ends, code=CODE)
+    times = () if over is None else (over.time,)
+    # What is no key is kept beside them.
+    layout = _Kept(tuple(dict.fromkeys((*keys, *accumulators, CODE, *times))), times, code=CODE)
     return state.spine("groups", layout, BUDGET if accumulators else replace(BUDGET, merge_at=sys.maxsize), alive)
 
 

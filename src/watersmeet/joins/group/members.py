@@ -22,7 +22,7 @@ from watersmeet.joins.core.matching import LOWEST, Ints
 from watersmeet.joins.group.fold import Grouped
 from watersmeet.joins.group.groups import CODE, END
 from watersmeet.joins.state.budget import Budget
-from watersmeet.joins.state.layout import Layout, Rows, one_batch
+from watersmeet.joins.state.layout import Layout, Over, Rows, one_batch
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.state.table import Table
 
@@ -41,14 +41,14 @@ class Members:
     apart: bool = False
 
     @staticmethod
-    def of(state: State, keys: Sequence[str], read: Sequence[str], ended: int | None, *, apart: bool) -> Members:
-        """The members of the groups of a shard; ``ended`` has ended the windows up to it; None: there are none."""
+    def of(state: State, keys: Sequence[str], read: Sequence[str], over: Over | None, *, apart: bool) -> Members:
+        """The members of the groups of a shard; ``over``: of which groups they are never asked for again."""
 
         def alive(rows: Rows, is_oldest: bool) -> Rows:
             rows = rows if apart else put_together(rows, is_whole=is_oldest)
-            return rows if ended is None else rows.where(rows.times[END] > ended)
+            return rows if over is None else rows.where(over.left(rows))
 
-        times = () if ended is None else (END,)
+        times = () if over is None else (over.time,)
         columns = tuple(dict.fromkeys((*keys, *read, CODE, *times)))
         layout = Layout(columns, times, code=CODE, numbers=(WEIGHT, NUMBER))
         return Members(Table(state.spine("members", layout, BUDGET, alive)), tuple(keys), apart)
@@ -63,12 +63,6 @@ class Members:
         rows_ = layout.sorted(layout.rows(table))
         self.table.spine.add(rows_ if self.apart else put_together(rows_, is_whole=False))
         return number + len(codes)
-
-    def drop(self, ended: int) -> None:
-        """Let the blocks go whose windows have all ended."""
-        for block in self.table.spine.blocks:
-            if block.highest[END] <= ended:
-                self.table.spine.drop(block)
 
     def rows(self, codes: Ints) -> Rows:
         """All rows of these codes (sorted, each once), in the order of their codes."""

@@ -18,6 +18,9 @@ key. A batch is one instant of a shard: rows whose window ends at or before the 
 dropped and counted; the others are folded in; then the marks of the batch are. Groups whose window ends at or before
 the mark are forgotten; the row that they had stands.
 
+The bounds of windows have marks behind a grouping: no row of the table changes any more in which one of them is at or
+before its mark. A grouping over such a table whose keys have such a column forgets groups by it, as by windows.
+
 With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
 window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
 
@@ -83,6 +86,8 @@ class GroupBy(Family):
     - ``time``: the name of the mark that ends a window
     - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
       arrivals then carry no weights, and what is stored are their rows
+    - ``settled``: a key column, a time, by which the rows of a table are settled, which is also the name of its mark
+    - ``settles``: the marks that are handed on, each with how far it is behind the one that ends groups
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
     >>> from watersmeet.testing import MemoryStore
@@ -107,12 +112,16 @@ class GroupBy(Family):
     window_end: str | None = None
     time: str | None = None
     session: str | None = None
+    settled: str | None = None
+    settles: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         if (self.window_end is None) != (self.time is None):
             raise ValueError("a window has an end and a mark that ends it")
         if self.session is not None and (self.changes or self.time is None or self.session not in self.keys):
             raise ValueError("sessions are those of a stream, in a key that is a window")
+        if self.settled is not None and (not self.changes or self.time is not None or self.settled not in self.keys):
+            raise ValueError("what is settled is a key of a table without windows of its own")
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -132,6 +141,11 @@ class GroupBy(Family):
         folds = {function_of(part.function).fold for part in self.aggregates}
         is_plain = self.position is None and not self.is_weighted and not self.seeing_all
         return is_plain and folds <= {"count", "sum", "moments", "least", "greatest"}
+
+    @property
+    def ending(self) -> str | None:
+        """The mark that ends groups; None: nothing does."""
+        return self.settled if self.time is None else self.time
 
     @property
     def is_weighted(self) -> bool:

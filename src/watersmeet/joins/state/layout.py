@@ -86,6 +86,18 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Over:
+    """Up to where a time of rows is over, so that they are never asked for again: up to a mark, that included."""
+
+    time: str
+    mark: int
+
+    def left(self, rows: Rows) -> Bools:
+        """Which rows are not."""
+        return rows.times[self.time] > self.mark
+
+
+@dataclass(frozen=True)
 class Layout:
     """How rows are kept.
 

@@ -32,7 +32,7 @@ from watersmeet.joins.state.format import (
     encode_rows,
     known_rows,
 )
-from watersmeet.joins.state.layout import Layout, Rows, Values, together
+from watersmeet.joins.state.layout import Layout, Over, Rows, Values, together
 
 Rule = Callable[[Rows, bool], Rows]
 """What is alive of the rows of several runs, sorted, the older first among equals; and whether no older run is left."""
@@ -236,6 +236,20 @@ class Spine:
         """Let all rows of a block leave."""
         self._forget(block)
         self._put_in_place(block, ())
+
+    def forget(self, over: Over | None) -> None:
+        """Let rows leave that are over: whole blocks, and those that have not been written yet.
+
+        Others leave when their runs are merged, if the rule says so.
+        """
+        for block in self.blocks if over is not None else ():
+            if over is None or over.time not in block.highest:
+                # It was written when nobody asked for that time.
+                continue
+            if block.highest[over.time] <= over.mark:
+                self.drop(block)
+            elif block.name in self._fresh and block.lowest[over.time] <= over.mark:
+                self.remove(block, ~over.left(self.read(block)))
 
     def compact(self) -> None:
         """Merge all runs, so that nothing is stored that is not alive."""

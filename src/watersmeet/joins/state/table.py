@@ -19,7 +19,7 @@ from watersmeet.joins.core.operator import StateOverflowError
 from watersmeet.joins.state.apart import some_at_a_time
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import Block
-from watersmeet.joins.state.layout import Layout, NoteKind, Rows, together
+from watersmeet.joins.state.layout import Layout, NoteKind, Over, Rows, together
 from watersmeet.joins.state.spine import Spine, State
 
 BUDGET = Budget(block=262_144, balanced=True, chunk=262_144)
@@ -79,9 +79,13 @@ class Table:
     spine: Spine
 
     @staticmethod
-    def of(state: State, name: str, layout: Layout, budget: Budget = BUDGET) -> Table:
-        """The table of that name in a shard."""
-        return Table(state.spine(name, layout, budget, consolidated, _hashes))
+    def of(state: State, name: str, layout: Layout, budget: Budget = BUDGET, over: Over | None = None) -> Table:
+        """The table of that name in a shard; ``over``: which of its rows are never asked for again."""
+
+        def alive(rows: Rows, is_oldest: bool) -> Rows:
+            return consolidated(rows if over is None else rows.where(over.left(rows)), is_oldest)
+
+        return Table(state.spine(name, layout, budget, alive, _hashes))
 
     def __len__(self) -> int:
         return len(self.spine)

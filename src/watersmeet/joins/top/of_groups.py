@@ -18,21 +18,24 @@ from watersmeet.joins.group.members import put_together
 from watersmeet.joins.state.table import Table, unweighted
 
 if TYPE_CHECKING:
-    from watersmeet.joins.state.layout import Rows
+    from watersmeet.joins.state.layout import Over, Rows
     from watersmeet.joins.top.operator import Top
 
 
-def changed(top: Top, kept: Table, new: Rows, sorted_: Callable[[Rows], Ints]) -> tuple[tuple[pa.Table, ...], int]:
+def changed(
+    top: Top, kept: Table, new: Rows, sorted_: Callable[[Rows], Ints], over: Over | None = None
+) -> tuple[tuple[pa.Table, ...], int]:
     """Take arrivals in; gives what changes, and by how much the number of rows that are shown does.
 
-    ``sorted_`` tells the order of rows in which those of a group stand as they compete.
+    ``sorted_`` tells the order of rows in which those of a group stand as they compete; ``over``: which of them need
+    not be kept, since their group is settled with this batch.
     """
-    codes = np.unique(new.codes)
-    stored = _there(kept, codes)
+    before_it = kept.stored(np.unique(new.codes))
+    stored = _there(before_it)
     before = _first(top, stored, sorted_)
     if top.changes:
-        kept.spine.add(put_together(new, is_whole=False))
-        after = _first(top, _there(kept, codes), sorted_)
+        after = _first(top, _there(kept.layout.merged([before_it, new])), sorted_)
+        kept.spine.add(put_together(new if over is None else new.where(over.left(new)), is_whole=False))
     else:
         after = _first(top, kept.layout.merged([stored, new]), sorted_)
         difference = put_together(kept.layout.merged([negated(stored), kept.layout.sorted(after)]))
@@ -48,8 +51,8 @@ def negated(rows: Rows) -> Rows:
     return rows.with_beside(**{WEIGHT: -rows.weights})
 
 
-def _there(kept: Table, codes: Ints) -> Rows:
-    rows = put_together(kept.stored(codes))
+def _there(stored: Rows) -> Rows:
+    rows = put_together(stored)
     return rows.where(rows.weights > 0)
 
 

@@ -9,6 +9,9 @@ Rows of a stream stay for good, so that only those that are shown need be kept. 
 row counts as often as its weight says, a negative weight takes rows away, and all rows are kept, since any of them may
 come up when one that is shown leaves. Equal rows then stand together, where the last of them arrived.
 
+Where the rows of a table are settled by a column that makes groups, those at or before its mark change no more: a batch
+is one instant, and with it groups are forgotten that its marks have passed. What they show stands.
+
 What comes out of a batch is how the table has changed with it. See `definition`, one row at a time.
 """
 
@@ -31,7 +34,7 @@ from watersmeet.joins.core.operator import Emission, Family, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
-from watersmeet.joins.state.layout import Layout, Rows, as_int64, one_batch, together
+from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, keep_within, unweighted
 from watersmeet.joins.top.of_groups import changed, negated
@@ -60,6 +63,8 @@ class Top(Family):
     - ``by``: the columns that make a group; none: all rows are one
     - ``code``: an int64 column that is equal wherever those are; None: it is computed
     - ``ties``: rows that are equal in the order have one place
+    - ``settled``: the one of ``by``, a time, by which rows of a table are settled, which is also the name of its mark
+    - ``settles``: under which names that mark is handed on
 
     >>> from watersmeet.testing import MemoryStore
     >>> top, store = Top(("v",), (Order("v", descending=True),), 1), MemoryStore()
@@ -80,6 +85,12 @@ class Top(Family):
     by: tuple[str, ...] = ()
     code: str | None = None
     ties: bool = False
+    settled: str | None = None
+    settles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.settled is not None and (not self.changes or self.settled not in self.by):
+            raise ValueError("what is settled are groups of a table")
 
     def step(self, store: Store, arrivals: Mapping[int, pa.Table], marks: Marks) -> Emission:
         """Process one batch of one shard (see the module's definition)."""
@@ -102,21 +113,26 @@ class Top(Family):
 
     def _step_by(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
         """A batch of the first rows of each group."""
-        kept = self._kept(shard)
+        over = None if self.settled is None else Over(self.settled, shard.after.received.get(self.settled, int(LOWEST)))
+        kept = self._kept(shard, over)
         shown = int(shard.state.directory.numbers.get("shown", 0))
         changes: tuple[pa.Table, ...] = ()
         if arrived is not None and arrived.num_rows:
-            changes, grown = changed(self, kept, self._arrived(arrived, number), self._sorted)
+            changes, grown = changed(self, kept, self._arrived(arrived, number), self._sorted, over)
             shard.tally.rows[0], number, shown = arrived.num_rows, number + arrived.num_rows, shown + grown
+        kept.spine.forget(over)
         keep_within([kept], self.max_rows)
         shard.tally.matched = sum(table.num_rows for table in changes)
         size = len(kept) if self.changes else shown
-        return shard.close({}, changes, (size,), {"number": number, "shown": shown})
+        marks = {} if over is None or over.mark == int(LOWEST) else dict.fromkeys(self.settles, over.mark)
+        return shard.close(marks, changes, (size,), {"number": number, "shown": shown})
 
-    def _kept(self, shard: Shard) -> Table:
-        return Table(
-            shard.state.spine("rows", self.layout, BUDGET, lambda rows, oldest: put_together(rows, is_whole=oldest))
-        )
+    def _kept(self, shard: Shard, over: Over | None = None) -> Table:
+        def alive(rows: Rows, is_oldest: bool) -> Rows:
+            rows = rows if over is None else rows.where(over.left(rows))
+            return put_together(rows, is_whole=is_oldest)
+
+        return Table(shard.state.spine("rows", self.layout, BUDGET, alive))
 
     def _arrived(self, table: pa.Table, number: int) -> Rows:
         """Arrivals in the order of their codes, numbered in that of arrival."""
@@ -201,7 +217,8 @@ class Top(Family):
     def layout(self) -> Layout:
         """What is stored of a row."""
         apart = (ARRIVAL,) if self._tells_apart else ()
-        return Layout((*self._read, *apart, CODE), code=CODE, numbers=(WEIGHT, NUMBER))
+        times = () if self.settled is None else (self.settled,)
+        return Layout((*self._read, *apart, CODE), times, code=CODE, numbers=(WEIGHT, NUMBER))
 
     @property
     def sides(self) -> tuple[Port]:

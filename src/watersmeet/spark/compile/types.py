@@ -14,9 +14,9 @@ from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
 from watersmeet.physical import DeclaredTypes, sources_of
-from watersmeet.plan.expressions import Expr, quote
+from watersmeet.plan.expressions import GROUP, Expr, quote
 from watersmeet.plan.nodes import Script
-from watersmeet.plan.query import GROUP, AnalyzedQuery, Output
+from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import (
     AnalyzedJoin,
     AnalyzedLateral,

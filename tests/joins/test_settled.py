@@ -1,0 +1,223 @@
+"""What is settled behind windows: the kernels that forget it, beside definitions that forget nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from watersmeet.joins.changelog.definition import Reference as ChangelogReference
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.core.condition import Apply, Column
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.rowwise import freeze
+from watersmeet.joins.core.two_sided import Kind
+from watersmeet.joins.group.definition import GroupReference
+from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.state.spine import State
+from watersmeet.joins.top.definition import TopReference
+from watersmeet.joins.top.operator import Order, Top
+from watersmeet.testing import MemoryStore
+
+quick = settings(
+    derandomize=True, max_examples=examples(60), deadline=None, database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
+START = datetime(2026, 3, 1, tzinfo=UTC)
+SIZE = 10_000_000
+
+COUNTS = GroupBy(
+    ("k", "start"), (Aggregate("count", (), "n"),), window_end="end", time="t", settles=(("start", SIZE),),
+)  # fmt: skip
+FIRST = Top(
+    ("k", "n", "start"), (Order("n", descending=True),), 1, changes=True, by=("start",), ties=True, settled="start",
+    settles=("start",),
+)  # fmt: skip
+MOST = GroupBy(
+    ("start",), (Aggregate("max", ("n",), "most"), Aggregate("sum", ("n",), "all")), changes=True, settled="start",
+    settles=(("start", 0),),
+)  # fmt: skip
+
+
+JOINED = ChangelogJoin(
+    "left", *(Port((f"{s}.start", f"{s}.n"), (), (f"{s}.start",), f"{s}.#code") for s in "lr"),
+    Apply(">=", (Column("l.n"), Column("r.n"))), settled=("l.start", "r.start"),
+)  # fmt: skip
+
+
+def moment(micros: int) -> datetime:
+    return START + timedelta(microseconds=micros)
+
+
+def arrivals(rows: list[tuple[int, int]]) -> pa.Table:
+    """Rows with a key, in windows of ten seconds."""
+    starts = [time - time % SIZE for _, time in rows]
+    kind = pa.timestamp("us", "UTC")
+    return pa.table({
+        "k": pa.array([k for k, _ in rows], pa.int64()),
+        "start": pa.array([moment(start) for start in starts], kind),
+        "end": pa.array([moment(start + SIZE) for start in starts], kind),
+    })  # fmt: skip
+
+
+def mark(micros: int) -> int:
+    return micros if micros == END_OF_INPUT else int(START.timestamp()) * 1_000_000 + micros
+
+
+def changes(tables: tuple[pa.Table, ...]) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for one in tables:
+        for *row, weight in zip(*(column.to_pylist() for column in one.columns), strict=True):
+            found[tuple(freeze(value) for value in row)] += weight
+    return Counter({row: number for row, number in found.items() if number})
+
+
+def stored(store: MemoryStore) -> int:
+    return sum(block.left for runs in State(store).directory.runs.values() for run in runs for block in run)
+
+
+def forgetful(operator: Any) -> Any:
+    """The same that forgets nothing."""
+    return replace(operator, settled=None, settles=())
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], int | None]]:
+    """Rows that arrive within half a minute, in any order, and how far the mark is after each batch."""
+    made: list[tuple[list[tuple[int, int]], int | None]] = []
+    at = 0
+    for _ in range(draw(st.integers(1, 8))):
+        at += draw(st.integers(0, 15)) * 1_000_000
+        rows = st.tuples(st.integers(0, 3), st.integers(-20, 10).map(lambda s, at=at: at + s * 1_000_000))
+        made.append((draw(st.lists(rows, max_size=6)), at if draw(st.integers(0, 3)) else None))
+    if draw(st.booleans()):
+        made.append(([], END_OF_INPUT))
+    return made
+
+
+@quick
+@given(batches(), st.sampled_from((FIRST, MOST)), st.data())
+def test_what_is_settled_is_forgotten_and_nothing_else_changes(
+    given_: list[tuple[list[tuple[int, int]], int | None]], behind: Top | GroupBy, data: st.DataObject
+) -> None:
+    groups, behind_, upgraded = MemoryStore(), MemoryStore(), data.draw(st.integers(0, 8))
+    counts = GroupReference(forgetful(COUNTS))
+    expected: Any = TopReference(forgetful(FIRST)) if isinstance(behind, Top) else GroupReference(forgetful(MOST))
+    for number, (rows, until) in enumerate(given_):
+        table = arrivals(rows)
+        marks = {} if until is None else {"t": mark(until)}
+        # A state that was begun when nobody forgot goes on.
+        operator = forgetful(behind) if number < upgraded else behind
+        groups, behind_ = (store.restarted() if data.draw(st.booleans()) else store for store in (groups, behind_))
+        emission = COUNTS.step(groups, {0: table} if rows else {}, marks)
+        reference = counts.step({0: table.to_pylist()}, marks)
+        assert changes(emission.rows) == Counter({row[:-1]: row[-1] for row in map(freeze, reference.rows)})
+        given_rows = {0: pa.concat_tables(emission.rows)} if emission.rows else {}
+        told = operator.step(behind_, given_rows, emission.report.watermarks)
+        before = given_rows[0].to_pylist() if given_rows else []
+        right = expected.step({0: before}, {})
+        right = right if isinstance(right, Counter) else Counter({row[:-1]: row[-1] for row in map(freeze, right.rows)})
+        assert changes(told.rows) == right
+        if until is not None and operator is behind:
+            settled = END_OF_INPUT if until == END_OF_INPUT else mark(until) - SIZE
+            assert emission.report.watermarks == {"start": settled}
+            assert told.report.watermarks == {"start": settled}
+
+
+def as_side(side: str, tables: tuple[pa.Table, ...], columns: tuple[str, str]) -> pa.Table:
+    """What a stage gave as one side of a join on the start of the window."""
+    shown = pa.concat_tables(table.select([*columns, "#weight"]) for table in tables)
+    codes = shown.column("start").cast(pa.int64())
+    return shown.rename_columns([f"{side}.start", f"{side}.n", "#weight"]).append_column(f"{side}.#code", codes)
+
+
+@quick
+@given(batches(), st.sampled_from(("inner", "left", "full", "semi", "anti")), st.data())
+def test_joins_on_what_is_settled_forget_it(
+    given_: list[tuple[list[tuple[int, int]], int | None]], kind: Kind, data: st.DataObject
+) -> None:
+    join = replace(JOINED, kind=kind)
+    groups, most, joined = MemoryStore(), MemoryStore(), MemoryStore()
+    reference, upgraded = ChangelogReference(replace(join, settled=None)), data.draw(st.integers(0, 8))
+    for number, (rows, until) in enumerate(given_):
+        marks = {} if until is None else {"t": mark(until)}
+        counted = COUNTS.step(groups, {0: arrivals(rows)} if rows else {}, marks)
+        greatest = MOST.step(
+            most, {0: pa.concat_tables(counted.rows)} if counted.rows else {}, counted.report.watermarks
+        )
+        sides = {}
+        if counted.rows:
+            sides[0] = as_side("l", counted.rows, ("start", "n"))
+        if greatest.rows:
+            sides[1] = as_side("r", greatest.rows, ("start", "most"))
+        known = [{f"{side}.{k}": v for k, v in one.report.watermarks.items()} for side, one in
+                 (("l", counted), ("r", greatest))]  # fmt: skip
+        operator = replace(join, settled=None) if number < upgraded else join
+        joined = joined.restarted() if data.draw(st.booleans()) else joined
+        told = operator.step(joined, sides, known[0] | known[1])
+        given_rows = {port: table.to_pylist() for port, table in sides.items()}
+        assert changes(told.rows) == Counter({row: n for row, n in reference.step(given_rows).items() if n})
+        if until == END_OF_INPUT and operator is join and not upgraded:
+            assert stored(joined) == 0
+
+
+def test_a_joined_state_does_not_grow() -> None:
+    groups, most, joined, sizes = MemoryStore(), MemoryStore(), MemoryStore(), list[int]()
+    for batch in range(40):
+        at = batch * 5_000_000
+        counted = COUNTS.step(groups, {0: arrivals([(k, at + k) for k in range(50)])}, {"t": mark(at)})
+        greatest = MOST.step(most, {0: pa.concat_tables(counted.rows)}, counted.report.watermarks)
+        sides = {0: as_side("l", counted.rows, ("start", "n")), 1: as_side("r", greatest.rows, ("start", "most"))}
+        marks = {f"{s}.start": one.report.watermarks["start"] for s, one in (("l", counted), ("r", greatest))}
+        told = JOINED.step(joined, sides, marks)
+        sizes.append(stored(joined))
+        assert told.report.watermarks == marks
+    assert max(sizes) <= 4 * 51
+
+
+@pytest.mark.parametrize("behind", [FIRST, MOST])
+def test_a_state_behind_windows_does_not_grow(behind: Top | GroupBy) -> None:
+    groups, store, sizes = MemoryStore(), MemoryStore(), list[int]()
+    for batch in range(40):
+        at = batch * 5_000_000
+        table = arrivals([(k, at + k) for k in range(50)])
+        emission = COUNTS.step(groups, {0: table}, {"t": mark(at)})
+        told = behind.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks)
+        sizes.append(stored(store))
+        assert told.report.late == (0,)
+    # One window, and what of another has come and gone but not met yet.
+    assert max(sizes) <= 4 * 50 + 2
+    assert stored(groups) <= 3 * 50
+
+
+def test_a_state_from_before_is_counted_anew() -> None:
+    groups, store = MemoryStore(), MemoryStore()
+    for batch in range(6):
+        at = batch * 10_000_000
+        emission = COUNTS.step(groups, {0: arrivals([(0, at), (1, at)])}, {"t": mark(at)})
+        operator = forgetful(MOST) if batch < 3 else MOST
+        report = operator.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks).report
+        assert report.state == ((batch + 1,) if batch < 3 else (1,))
+
+
+def test_what_is_settled_is_no_part_of_an_identity() -> None:
+    assert forgetful(FIRST).identity == FIRST.identity
+    assert forgetful(MOST).identity == MOST.identity
+    assert forgetful(COUNTS).identity == COUNTS.identity
+    assert replace(JOINED, settled=None).identity == JOINED.identity
+
+
+@pytest.mark.parametrize("wrong", [{"changes": False}, {"settled": "k"}])
+def test_only_groups_of_a_table_are_settled(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="settled"):
+        replace(FIRST, **wrong)
+    with pytest.raises(ValueError, match="settled"):
+        replace(MOST, **wrong)
