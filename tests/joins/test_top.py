@@ -27,7 +27,7 @@ SCHEMA = pa.schema(
 )
 ROWS = st.fixed_dictionaries(
     {
-        "a": st.sampled_from((None, 0, 1, 2, 3)),
+        "a": st.sampled_from((None, 0, 1, 2, 3, 2**63 - 1, -(2**63))),
         "x": st.sampled_from((None, 0.0, -0.0, 1.5, math.nan, -math.inf)),
         "s": st.sampled_from((None, "", "a", "b")),
     }

@@ -80,13 +80,25 @@ def grouped(table: pa.Table, weights: Ints) -> tuple[Ints, Ints]:
 def key_ids(table: pa.Table | pa.RecordBatch, keys: Sequence[str]) -> Ints:
     """A number for each row that is the same where all keys are equal, NULL to NULL, NaN to NaN and -0.0 to 0.0.
 
-    The numbers say something within this table only.
+    The numbers say something within this table only; none between 0 and the highest is missing.
 
     >>> key_ids(pa.table({"k": ["a", None, "a", None]}), ["k"]).tolist()
     [0, 1, 0, 1]
     """
     flat = [part for name in keys for part in _flat(_whole(table.column(name)), is_key=True)]
     return _ids(flat, table.num_rows)
+
+
+def firsts(ids: Ints) -> Ints:
+    """The first row of each of the numbers that `key_ids` or `row_ids` gave.
+
+    >>> firsts(np.array([1, 0, 1, 2])).tolist()
+    [1, 0, 3]
+    """
+    found = np.empty(int(ids.max(initial=-1)) + 1, np.int64)
+    # Of several assignments to one place, numpy lets the last stand.
+    found[ids[::-1]] = np.arange(len(ids))[::-1]
+    return found
 
 
 def row_ids(table: pa.Table | pa.RecordBatch) -> Ints:
@@ -212,16 +224,17 @@ def _flat(array: pa.Array, *, is_key: bool) -> list[pa.Array]:
 
 def _ids(flat: list[pa.Array], rows: int) -> Ints:
     """A number for each row that is the same where all these columns of plain types are, NULL to NULL."""
-    ids = np.zeros(rows, np.int64)
-    for number, column in enumerate(flat):
+    ids, below, is_dense = np.zeros(rows, np.int64), 1, True
+    for column in flat:
         encoded = pc.dictionary_encode(column, null_encoding="encode")
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        if number == 0:
-            ids = indices
-        else:
-            # Both factors are below 2**31, so that the product fits.
-            ids = np.unique(ids * max(1, len(encoded.dictionary)) + indices, return_inverse=True)[1]
-    return ids
+        values = max(1, len(encoded.dictionary))
+        if below * values >= 2**63:
+            # There are less than 2**31 rows, and so of both factors.
+            ids, below = np.unique(ids, return_inverse=True)[1], rows
+        ids, is_dense = (indices, True) if below == 1 else (ids * values + indices, values == 1 and is_dense)
+        below *= values
+    return ids if is_dense else np.unique(ids, return_inverse=True)[1]
 
 
 def _plain_floats(array: pa.Array, *, is_key: bool) -> pa.Array:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, joined_tables, key_ids, row_codes
+from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, firsts, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.marks import postponed
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
@@ -120,7 +120,9 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         number += rows.num_rows
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
-        spine.add(stored.where(groups.known | ~gone))
+        kept = groups.known | ~gone
+        # What has ended with this batch is never asked for again.
+        spine.add(stored.where(kept if over is None else kept & over.left(stored)))
         counts = counted(counts, groups.ends, (~gone).astype(np.int64) - groups.known)
         changes = _changes(grouping, folding, groups)
     elif not grouping.keys and not counts:
@@ -277,7 +279,8 @@ def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.
 
 def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
     """For each row the number of its group, for each group its first row and its code; numbers are by code."""
-    _, first, ids = np.unique(key_ids(rows, grouping.keys), return_index=True, return_inverse=True)
+    ids = key_ids(rows, grouping.keys)
+    first = firsts(ids)
     code = grouping.code if grouping.session is None else CODE
     if code is not None:
         codes = as_int64(rows.column(code))[first]
@@ -352,10 +355,17 @@ def _chosen(given: pa.RecordBatch, stored: pa.RecordBatch, is_known: Bools) -> p
     """The keys of groups as they were stored, if they were, so that a row leaves exactly as it came; else as given."""
     positions = pa.array(np.arange(len(is_known)) + np.where(is_known, len(is_known), 0))
     columns = [
-        pa.concat_arrays([new, old.cast(new.type)]).take(positions)
+        pa.concat_arrays([new, old.cast(new.type)]).take(positions) if _has_floats(new.type) else new
         for new, old in zip(given.columns, stored.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, names=given.schema.names)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    """Whether values may be equal that look different: -0.0 and 0.0."""
+    if pa.types.is_nested(kind):
+        return any(_has_floats(kind.field(n).type) for n in range(kind.num_fields))
+    return bool(pa.types.is_floating(kind))
 
 
 def _like(one: pa.Array, other: pa.Array) -> pa.Array:

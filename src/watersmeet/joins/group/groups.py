@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import key_ids
+from watersmeet.joins.core.changes import firsts, key_ids
 from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
 from watersmeet.joins.group.format_1 import exact
@@ -120,7 +120,7 @@ def _is_newest(rows: Rows, keys: Sequence[str]) -> Bools:
     newest = np.ones(len(rows), np.bool_)
     if several.size:
         # Equal codes need not be equal keys.
-        _, first = np.unique(key_ids(rows.table.take(pa.array(several)), keys), return_index=True)
+        first = firsts(key_ids(rows.table.take(pa.array(several)), keys))
         newest[several] = False
         newest[several[first]] = True
     return newest

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.changes import WEIGHT, joined_tables, key_ids, row_ids
+from watersmeet.joins.core.changes import WEIGHT, firsts, joined_tables, key_ids, row_ids
 from watersmeet.joins.core.matching import LOWEST, Ints
 from watersmeet.joins.group.fold import Grouped
 from watersmeet.joins.group.groups import CODE, END
@@ -102,7 +102,10 @@ def put_together(rows: Rows, *, is_whole: bool = True) -> Rows:
     weights, numbers = rows.weights.copy(), rows.beside[NUMBER].copy()
     many, first = np.flatnonzero(shared), np.zeros(0, np.int64)
     if many.size:
-        _, first, which = np.unique(row_ids(rows.table.take(pa.array(many))), return_index=True, return_inverse=True)
+        some = rows.table.take(pa.array(many))
+        # The code follows from other columns.
+        which = row_ids(some.drop_columns([CODE]) if some.num_columns > 1 else some)
+        first = firsts(which)
         totals, last = np.zeros(first.size, np.int64), np.full(first.size, LOWEST)
         np.add.at(totals, which, weights[many])
         np.maximum.at(last, which, numbers[many])

@@ -7,19 +7,22 @@ a table all its rows, as in a table. What the group showed before the batch foll
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, key_ids
-from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.condition import same
+from watersmeet.joins.core.matching import HIGHEST, Ints
 from watersmeet.joins.group.members import put_together
 from watersmeet.joins.state.table import Table, unweighted
 
 if TYPE_CHECKING:
     from watersmeet.joins.state.layout import Over, Rows
-    from watersmeet.joins.top.operator import Top
+    from watersmeet.joins.top.operator import Order, Top
 
 
 def changed(
@@ -46,6 +49,43 @@ def changed(
     return ((found,) if found is not None and found.num_rows else ()), grown
 
 
+def _narrow(groups: Ints) -> npt.NDArray[np.integer[Any]]:
+    """The same numbers, in sixteen bits if these will do: they are sorted in one pass."""
+    return groups.astype(np.uint16) if groups.size and int(groups.max()) < 2**16 else groups
+
+
+def ranks_of(array: pa.Array, by: Order) -> Ints:
+    """For each value a number that is less where it comes first, and the same where values are equal."""
+    is_null = array.is_null().to_numpy(zero_copy_only=False)
+    if pa.types.is_integer(array.type) and array.type != pa.uint64():
+        places = pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        if places.min(initial=0) <= -HIGHEST or places.max(initial=0) >= HIGHEST - 1:
+            # There must be a number for NULL beyond all of them, and each must have a negative.
+            places = np.unique(places, return_inverse=True)[1].astype(np.int64)
+    else:
+        places = _places(array)
+    places = -places if by.descending else places
+    if not is_null.any():
+        return places
+    nowhere = int(np.abs(places).max(initial=0)) + 1
+    return np.where(is_null, nowhere if by.nulls_last else -nowhere, places)
+
+
+def _places(array: pa.Array) -> Ints:
+    """The place of each value among all, the same where values are equal."""
+    plain = array
+    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
+        plain = array.view(pa.int64())
+    elif pa.types.is_boolean(array.type):
+        plain = array.cast(pa.int8())
+    order = pc.sort_indices(plain).to_numpy()
+    sorted_ = plain.take(pa.array(order))
+    places = np.zeros(len(array), np.int64)
+    if len(array) > 1:
+        places[order[1:]] = np.cumsum(~same(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
+    return places
+
+
 def negated(rows: Rows) -> Rows:
     """Rows that go."""
     return rows.with_beside(**{WEIGHT: -rows.weights})
@@ -60,10 +100,17 @@ def _first(top: Top, rows: Rows, sorted_: Callable[[Rows], Ints]) -> Rows:
     """The first rows of each group, as often as they are shown."""
     if not len(rows):
         return rows
+    groups = key_ids(rows.table, top.by)
+    if top.limit == 1:
+        # What another row of its group is before, by what counts first, need not be sorted.
+        ranks = ranks_of(rows.table.column(top.order[0].column), top.order[0])
+        least = np.full(int(groups.max()) + 1, HIGHEST)
+        np.minimum.at(least, groups, ranks)
+        some = ranks == least[groups]
+        rows, groups = rows.where(some), groups[some]
     order = sorted_(rows)
-    groups = key_ids(rows.table, top.by)[order]
-    order = order[np.argsort(groups, kind="stable")]
-    rows, groups = rows.take(order), np.sort(groups, kind="stable")
+    order = order[np.argsort(_narrow(groups[order]), kind="stable")]
+    rows, groups = rows.take(order), groups[order]
     before = np.cumsum(rows.weights) - rows.weights
     is_first = np.append(True, groups[1:] != groups[:-1])
     starts = np.flatnonzero(is_first)

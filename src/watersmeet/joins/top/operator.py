@@ -24,7 +24,6 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, row_codes
 from watersmeet.joins.core.condition import same
@@ -37,7 +36,7 @@ from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
 from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, keep_within, unweighted
-from watersmeet.joins.top.of_groups import changed, negated
+from watersmeet.joins.top.of_groups import changed, negated, ranks_of
 
 CODE, ARRIVAL = "#code", "#arrival"
 
@@ -201,7 +200,7 @@ class Top(Family):
         return np.where(place < self.limit, rows.weights, 0)
 
     def _sorted(self, rows: Rows) -> Ints:
-        keys = [_ranks(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
+        keys = [ranks_of(rows.table.column(by.column), by) for by in self.order] if len(rows) else []
         return np.lexsort((rows.beside[NUMBER], *reversed(keys)))
 
     @cached_property
@@ -239,21 +238,3 @@ class Top(Family):
         by = {"by": names.listed(self.by)} if self.by else {}
         by |= {"ties": True} if self.ties else {}
         return self.identified([self._read], order=order, limit=self.limit, changes=self.changes, **by)
-
-
-def _ranks(array: pa.Array, by: Order) -> Ints:
-    """The place of each value among all, the same where values are equal."""
-    is_null = array.is_null().to_numpy(zero_copy_only=False)
-    plain = array
-    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
-        plain = array.view(pa.int64())
-    elif pa.types.is_boolean(array.type):
-        plain = array.cast(pa.int8())
-    order = pc.sort_indices(plain).to_numpy()
-    sorted_ = plain.take(pa.array(order))
-    places = np.zeros(len(array), np.int64)
-    if len(array) > 1:
-        places[order[1:]] = np.cumsum(~same(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
-    places = -places if by.descending else places
-    nowhere = int(np.abs(places).max(initial=0)) + 1
-    return np.where(is_null, nowhere if by.nulls_last else -nowhere, places)
