@@ -116,6 +116,16 @@ def match(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints) ->
     return _expand(found.probe, found.start, found.stop)
 
 
+def shares_a_code(codes: Ints, probe_codes: Ints) -> bool:
+    """Whether any of the probes has the code of a row; codes are sorted.
+
+    >>> shares_a_code(np.array([1, 4]), np.array([2, 4])), shares_a_code(np.array([1, 4]), np.array([2, 3]))
+    (True, False)
+    """
+    first = np.searchsorted(codes, probe_codes, "left")
+    return bool(codes.size and (codes[np.minimum(first, codes.size - 1)] == probe_codes).any())
+
+
 def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints) -> Stretches:
     """For every probe that meets any, the stretch of rows with its code and ``low <= time <= high``."""
     first = np.searchsorted(codes, probe_codes, "left")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound, Watermarks
-from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, shares_a_code
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.interval.kept import limits_of, lives_of
@@ -39,6 +39,9 @@ the new bounds end at once are still to come out."""
 SPARSE = 2
 """Where rows carry their ends, a block of which less than one row in so many is alive is written anew: rows of one time
 may end at any, and one that lives long would keep the others."""
+
+FEW = 256
+"""So few new rows most likely meet none of a run: their codes are looked at before anything is computed of them."""
 
 BUDGET = Budget(largest=250_000, sparse=1)
 """Runs grow to about a million rows by merging and no further, so that expired runs can be dropped whole."""
@@ -147,6 +150,8 @@ def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mappin
             if not join.may_meet(port, rows, block):
                 continue
             old = spine.read(block)
+            if len(rows) <= FEW and not shares_a_code(old.codes, rows.codes):
+                continue
             matched = old.beside.get(MATCHED)
             if matched is not None:
                 old = old.with_beside(**{MATCHED: matched.copy()})

@@ -10,6 +10,7 @@ import os
 from collections import OrderedDict, defaultdict
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ class RunCache:
         self.folder = folder
         self.runs: OrderedDict[tuple[str, str], pa.RecordBatch] = OrderedDict()
         self.owned: defaultdict[str, set[str]] = defaultdict(set)
+        self.shapes: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.size = 0
         self.added = budget
         self.room = self.again = 0
@@ -47,6 +49,16 @@ class RunCache:
             if found is not None:
                 self._hold(owner, name, found)
         return found
+
+    def shaped(self, owner: str, name: str, shape: Any) -> Any:
+        """What was made of a run for that shape; None: nothing is at hand."""
+        held = self.shapes.get((owner, name))
+        return held[1] if held is not None and held[0] == shape else None
+
+    def put_shaped(self, owner: str, name: str, shape: Any, made: Any) -> None:
+        """Keep what was made of a run at hand, as long as the run is; it takes no memory of its own."""
+        if (owner, name) in self.runs:
+            self.shapes[owner, name] = (shape, made)
 
     def put_again(self, owner: str, name: str, run: pa.RecordBatch) -> pa.RecordBatch:
         """Keep a run at hand that was read from the state, if there is room; gives it as it is kept."""
@@ -99,6 +111,7 @@ class RunCache:
 
     def _let_go(self, owner: str, name: str) -> None:
         found = self.runs.pop((owner, name), None)
+        self.shapes.pop((owner, name), None)
         if found is not None:
             self.size -= found.nbytes
             self.owned[owner].discard(name)

@@ -70,6 +70,12 @@ class Rows:
         return replace(self, beside={**self.beside, **values})
 
     @property
+    def is_view(self) -> bool:
+        """Whether all that is at hand beside the table is its own memory."""
+        arrays = (self.codes, *self.times.values(), *self.beside.values())
+        return not any(array.flags.owndata for array in arrays)
+
+    @property
     def weights(self) -> Ints:
         """How often each row is there."""
         return self.beside[WEIGHT]

@@ -338,7 +338,13 @@ class Spine:
             if value is None:
                 raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
             batch = cache.at_hand.put_again(owner, block.name, decode_rows(value))
-        return known_rows(batch, self.layout, self.state.names)
+        shape = (self.layout, self.state.names.pairs)
+        rows: Rows | None = cache.at_hand.shaped(owner, block.name, shape)
+        if rows is None:
+            rows = known_rows(batch, self.layout, self.state.names)
+            if rows.is_view:
+                cache.at_hand.put_shaped(owner, block.name, shape, rows)
+        return rows
 
     def _put_new(self, rows: Rows) -> Block:
         block = self._named(rows)
