@@ -64,7 +64,7 @@ def main(
     else:
         with Processes() as processes:
             tell = partial(console.print, style="dim")
-            bench = Bench(workload, measure or processes, tell, options.rocksdb, options.only)
+            bench = Bench(workload, measure or processes, tell, options.rocksdb, options.only, options.without)
             try:
                 for name in options.sections:
                     measured[name] = []
@@ -104,6 +104,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help=f"all but {left_out}, unless some are named",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="only runs whose labels have this text in them")
+    parser.add_argument("--without", metavar="TEXT", help="no runs whose labels have it, such as `rocksdb`")
     parser.add_argument("--rows", type=int, default=default.rows, help="rows of both sides together")
     parser.add_argument("--keys", type=int, default=default.keys, help="distinct keys")
     parser.add_argument("--batches", type=int, default=default.batches, help="micro-batches, one file per side each")

@@ -130,6 +130,7 @@ class Bench:
     tell: Callable[[str], None]
     rocksdb: str | None = None
     only: str = ""
+    without: str | None = None
 
     def section(self, name: str) -> list[Measured]:
         """What the runs of a section measured."""
@@ -138,9 +139,10 @@ class Bench:
         return measured
 
     def runs(self, name: str) -> Iterator[Measured]:
-        """The same as it comes; ``only`` those whose labels say that."""
+        """The same as it comes; ``only`` those whose labels say that, ``without`` those that say this."""
         for run in SECTIONS[name](self.workload):
-            if self.only in (run.label or run.contender):
+            label = run.label or run.contender
+            if self.only in label and (self.without is None or self.without not in label):
                 yield self.run(run)
 
     def run(self, run: Run) -> Measured:

@@ -94,6 +94,9 @@ def test_some_runs_of_a_section() -> None:
 
     Bench(TINY, measured, lambda _: None, only="keys").section("growth")
     assert seen and all("keys" in label for label in seen)
+    seen.clear()
+    Bench(TINY, measured, lambda _: None, without="rocksdb").section("throughput")
+    assert seen == ["floor", "watersmeet", "watersmeet-frames", MEMORY]
 
 
 @pytest.mark.spark
