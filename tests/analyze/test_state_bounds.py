@@ -97,6 +97,20 @@ KEPT = "bounded by time, and by the number of keys: "
         ("SELECT TABLE since, n FROM n GROUP BY since, n", "bounded by time"),
         ("SELECT TABLE n.id, m.n FROM n JOIN seen m ON n.since = m.at AND n.id = m.id", "bounded by time"),
         (
+            (
+                "SELECT TABLE j.a, sum(n) AS n FROM "
+                "(SELECT TABLE n.since AS a, m.n AS n FROM n RIGHT JOIN seen m ON n.since = m.at) AS j GROUP BY j.a"
+            ),
+            f"{KEPT}one row per j.a",
+        ),
+        (
+            (
+                "SELECT TABLE j.b, sum(n) AS n FROM "
+                "(SELECT TABLE m.at AS b, m.n AS n FROM n RIGHT JOIN seen m ON n.since = m.at) AS j GROUP BY j.b"
+            ),
+            "bounded by time",
+        ),
+        (
             "SELECT TABLE id FROM n ORDER BY n DESC LIMIT 3",
             f"{KEPT}the rows that are ordered",
         ),

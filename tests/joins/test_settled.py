@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.families import keeping_of
 from watersmeet.joins.changelog.definition import Reference as ChangelogReference
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.core.condition import Apply, Column
@@ -22,6 +23,7 @@ from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.core.two_sided import Kind
 from watersmeet.joins.group.definition import GroupReference
 from watersmeet.joins.group.operator import Aggregate, GroupBy
+from watersmeet.joins.state.look import Look
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.top.definition import TopReference
 from watersmeet.joins.top.operator import Order, Top
@@ -206,6 +208,21 @@ def test_a_state_from_before_is_counted_anew() -> None:
         operator = forgetful(MOST) if batch < 3 else MOST
         report = operator.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks).report
         assert report.state == ((batch + 1,) if batch < 3 else (1,))
+
+
+@pytest.mark.parametrize("behind", [FIRST, MOST])
+def test_a_look_shows_nothing_that_is_settled(behind: Top | GroupBy) -> None:
+    groups, store = MemoryStore(), MemoryStore()
+    # The second batch adds to the first window and ends it; its older row lies in a block with one that goes on.
+    for rows, at in (([(0, 1_000_000), (0, 11_000_000)], 2_000_000), ([(0, 2_000_000)], 10_000_000)):
+        emission = COUNTS.step(groups, {0: arrivals(rows)}, {"t": mark(at)})
+        behind.step(store, {0: pa.concat_tables(emission.rows)}, emission.report.watermarks)
+    look = Look(store._values)  # pyright: ignore[reportPrivateUsage]
+    keeping = keeping_of(behind.name)
+    for spine in look.directory.runs:
+        rows = look.rows(spine, keeping.spine(behind.identity, spine))
+        assert rows is not None
+        assert [row.second for row in rows.table.column("start").to_pylist()] == [10]
 
 
 def test_what_is_settled_is_no_part_of_an_identity() -> None:

@@ -95,6 +95,9 @@ def placed(alias: str, source: Source, query: AnalyzedQuery, given: tuple[Waterm
         and all(_is_itself(output) for output in (*query.outputs, *_key(query)))
     )
     if not is_plain:
+        named = {mark.column for mark in given}
+        # A column is settled by its own mark, or has a watermark of arrivals that the query gives it.
+        source = replace(source, settled=tuple(name for name in source.settled if name not in named))
         return AnalyzedView(alias, source, replace(query, outputs=(*query.outputs, *_hidden(query))), given=given)
     assert isinstance(inner, AnalyzedScan)
     scan = replace(renamed(inner, {inner.alias: alias}), alias=alias)

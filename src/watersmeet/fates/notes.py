@@ -163,6 +163,8 @@ class Notes:
         """Note where the marks of a stage are; those that another stage has told already stay as they are."""
         known = {(one.batch, one.column) for one in self.moved[-64:]}
         heard = stage.received or {n: v for n, v in marks.items() if not n.startswith("#")}
+        # What tells of a table's rows that they are settled is no watermark.
+        heard = {name: mark for name, mark in heard.items() if name not in _settled(stage.operator)}
         for column, value in heard.items():
             if "#" not in column and (self.batch, column) not in known:
                 by = self.mover(column, value)
@@ -278,3 +280,9 @@ class Notes:
         if alone.pop(gone.row[row_column(gone.port)], None) is None:
             return [what]
         return [what, "padded"] if what == "dropped" else ["padded"]
+
+
+def _settled(operator: Any) -> tuple[str, ...]:
+    """The columns by which an operator forgets rows of tables."""
+    settled: str | tuple[str, str] | None = getattr(operator, "settled", None)
+    return (settled,) if isinstance(settled, str) else settled or ()

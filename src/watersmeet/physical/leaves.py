@@ -101,7 +101,13 @@ def lags_of(relation: AnalyzedRelation) -> tuple[Lag, ...]:
 
 
 def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
-    """What the marks of the times inside a view are called outside."""
+    """What the marks inside a view are called outside: those of event times, and of what is settled."""
+    settled = ((settled_as(o.expr), o.name) for o in view.query.outputs if o.name in view.source.settled)
+    return (*_times_in(view), *((inner, f"{view.alias}.{name}") for inner, name in settled if inner is not None))
+
+
+def _times_in(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
+    """What the event times inside a view are called outside."""
     found: list[tuple[str, str]] = []
     inside = times_of(view.query.relation)
     given = {mark.column for mark in view.given}
@@ -109,9 +115,6 @@ def marks_of(view: AnalyzedView) -> tuple[tuple[str, str], ...]:
         column = output.expr.refs[0].column if output.expr.op == "column" and not output.expr.refs[0].path else None
         if column in inside and output.name not in given and view.source.watermark(output.name) is not None:
             found.append((column, f"{view.alias}.{output.name}"))
-        settled = settled_as(output.expr) if output.name in view.source.settled else None
-        if settled is not None:
-            found.append((settled, f"{view.alias}.{output.name}"))
     return tuple(found)
 
 
@@ -124,7 +127,7 @@ def idle_of(relation: AnalyzedRelation) -> tuple[tuple[str, int], ...]:
             return tuple(
                 (outer + mark.removeprefix(inner), idle)
                 for mark, idle in idle_of(relation.query.relation)
-                for inner, outer in marks_of(relation)
+                for inner, outer in _times_in(relation)
                 if mark == inner or mark.startswith(f"{inner}#")
             )
         case AnalyzedUnion():
@@ -157,7 +160,7 @@ def _sides(union: AnalyzedUnion) -> Iterator[tuple[str, int, AnalyzedLeaf, str]]
 
 def _view_lags(view: AnalyzedView) -> Iterator[Lag]:
     for lag in lags_of(view.query.relation):
-        for inner, outer in marks_of(view):
+        for inner, outer in _times_in(view):
             if lag.column == inner:
                 mark = outer + lag.mark.removeprefix(inner)
                 yield Lag(outer, lag.lag, mark, lag.part, lag.source)

@@ -21,7 +21,8 @@ def plan(join: AnalyzedTableJoin, inputs: tuple[PortInput, ...], types: Types) -
     settled = join.settled_pair if join.settled_pair in on.keys.pairs else None
     operator = (ChangelogJoin if on.keys.pairs else NestedJoin)(join.kind, left, right, on.condition, settled=settled)
     columns = left.columns if join.kind in LEFT_ONLY else (*left.columns, *right.columns)
-    return JoinPlan((left_way, right_way), operator, columns, on.after, _why(join, on, routes), join)
+    why = _why(join, on, routes, is_settled=settled is not None)
+    return JoinPlan((left_way, right_way), operator, columns, on.after, why, join)
 
 
 def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
@@ -33,11 +34,11 @@ def _routes(kind: JoinKind, *, keyed: bool) -> tuple[Route, Route]:
     return ("all", "spread") if kind == "right" else ("spread", "all")
 
 
-def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route]) -> tuple[str, ...]:
+def _why(join: AnalyzedTableJoin, on: On, routes: tuple[Route, Route], *, is_settled: bool) -> tuple[str, ...]:
     after = on.why_after("changes")
     if on.keys.pairs:
         reason = "the plan names it" if join.is_merge else "ON has an equality between the tables"
-        ended = () if join.settled_pair is None else ("a row is forgotten once the key is settled in both tables",)
+        ended = ("a row is forgotten once the key is settled in both tables",) if is_settled else ()
         return (f"merge join: {reason}", on.keys.why(), *ended, *after)
     sent, spread = ("left", "right") if routes[0] == "all" else ("right", "left")
     where = f"the {sent} table goes to all shards, the {spread} is spread"

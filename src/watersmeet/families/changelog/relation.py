@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from watersmeet.plan.bounds import rows_of_table
 from watersmeet.plan.expressions import settled_as
-from watersmeet.plan.nodes import ResultKind
+from watersmeet.plan.nodes import LEFT_ONLY, ResultKind
 from watersmeet.plan.relation import BY_TIME, Bounded, ConditionalJoin
 
 
@@ -41,8 +41,12 @@ class AnalyzedTableJoin(ConditionalJoin):
 
     @property
     def settled(self) -> frozenset[str]:
-        """A pair does not change any more if neither of its rows does."""
-        return frozenset(self.settled_pair or ())
+        """A pair changes no more if neither of its rows does. A side that may be missing tells nothing."""
+        pair = self.settled_pair or ()
+        return frozenset(name for port, name in enumerate(pair) if self.pads(port) is None and self._shows(port))
+
+    def _shows(self, port: int) -> bool:
+        return port == 0 or self.kind not in LEFT_ONLY
 
     @property
     def bounded(self) -> tuple[Bounded, ...]:

@@ -16,8 +16,8 @@ class _GroupFates(FamilyFates):
         return None
 
     def late(self, scene: Scene, port: int, row: Row) -> tuple[str, str | None]:
-        end = value_in_words(row[scene.operator.window_end])
-        return f"It was late: the watermark had passed the end of its window, {end}", scene.operator.time
+        end = value_in_words(row[scene.operator.window_end or scene.operator.settled])
+        return f"It was late: the watermark had passed the end of its window, {end}", scene.operator.ending
 
 
 FATES = _GroupFates()

@@ -35,7 +35,7 @@ def rows(query: AnalyzedQuery, outputs: tuple[Output, ...]) -> tuple[AnalyzedVie
     one = Output("one", Expr("literal", text="1", value=1))
     kind = query.relation.result
     inner = replace(query, outputs=tuple(read) or (one,), group=None, result=kind)
-    settled = (group.settled_by,) if group.settled_by is not None else ()
+    settled = tuple(one.by for one in group.settles) if group.settled_by is not None else ()
     return AnalyzedView(GROUP, Source(GROUP, (), marks, kind, settled=settled), inner), outputs
 
 

@@ -142,7 +142,7 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         keep_within([members.table], grouping.max_rows)
     shard.tally.matched = sum(table.num_rows for table in changes)
     told = {"groups": sorted(counts.items()), **({"number": number} if members is not None else {})}
-    return shard.close(_settled(grouping, over), changes, (total,), told)
+    return shard.close(_settled(grouping, shard.after.received), changes, (total,), told)
 
 
 def _over(grouping: GroupBy, shard: Shard) -> Over | None:
@@ -160,11 +160,13 @@ def _recounted(spine: Spine, time: str) -> dict[int, int]:
     return found
 
 
-def _settled(grouping: GroupBy, over: Over | None) -> Marks:
+def _settled(grouping: GroupBy, received: Marks) -> Marks:
     """The marks of what the groups are by: those at or before them change no more."""
-    if over is None or over.mark == int(LOWEST):
+    if grouping.time is None:
+        return {name: received[name] for name, _ in grouping.settles if name in received}
+    if grouping.time not in received:
         return {}
-    return {name: postponed(over.mark, behind) for name, behind in grouping.settles}
+    return {name: postponed(received[grouping.time], behind) for name, behind in grouping.settles}
 
 
 def _members(grouping: GroupBy, shard: Shard, over: Over | None) -> Members | None:

@@ -60,6 +60,7 @@ class GroupReference:
     _groups: dict[Any, _Group] = field(default_factory=dict[Any, _Group], init=False)
     _open: list[Row] = field(default_factory=list[Row], init=False)
     _mark: int | None = field(default=None, init=False)
+    _settles: dict[str, int] = field(default_factory=dict[str, int], init=False)
 
     def step(self, arrivals: Mapping[int, Iterable[Row]], marks: Marks) -> GroupStep:
         """One batch: the rows that arrived, and the marks that came with them."""
@@ -86,13 +87,16 @@ class GroupReference:
         rows = [(*before[key], -1) for key in before if key in changed]
         rows += [(*after[key], 1) for key in after if key in changed]
         self._hear(marks)
-        known = {} if self._mark is None else {name: self._behind(by) for name, by in self.grouping.settles}
-        return GroupStep(rows, late, (len(self._groups),), known)
+        return GroupStep(rows, late, (len(self._groups),), self._settled(marks))
 
-    def _behind(self, by: int) -> int:
-        """A mark that is so far behind that of the groups."""
-        assert self._mark is not None
-        return self._mark if self._mark == END_OF_INPUT else self._mark - by
+    def _settled(self, marks: Marks) -> dict[str, int]:
+        """How far what the groups are by is settled: behind the end of windows, or as far as it came."""
+        for name, behind in self.grouping.settles:
+            own = marks.get(name) if self.grouping.time is None else self._mark
+            if own is not None:
+                mark = own if own == END_OF_INPUT else own - behind
+                self._settles[name] = max(mark, self._settles.get(name, mark))
+        return dict(self._settles)
 
     def _in_order(self, rows: Iterable[Row]) -> list[Row]:
         position = self.grouping.position

@@ -87,7 +87,8 @@ class GroupBy(Family):
     - ``session``: the key column, a start and an end, that windows of one key are put together in where they touch;
       arrivals then carry no weights, and what is stored are their rows
     - ``settled``: a key column, a time, by which the rows of a table are settled, which is also the name of its mark
-    - ``settles``: the marks that are handed on, each with how far it is behind the one that ends groups
+    - ``settles``: the marks that are handed on, each with how far it is behind the one that ends windows; of a table's
+      rows, those of all such keys as they came
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
     >>> from watersmeet.testing import MemoryStore

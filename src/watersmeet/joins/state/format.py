@@ -83,7 +83,10 @@ Run = tuple[Block, ...]
 
 @dataclass(frozen=True)
 class Directory:
-    """What a shard knows between two batches; ``numbers``: what its family keeps besides rows and marks."""
+    """What a shard knows between two batches; ``numbers``: what its family keeps besides rows and marks.
+
+    ``over``: by spine, up to where a time of its rows is over; rows that are, are left until runs are merged.
+    """
 
     runs: Mapping[str, tuple[Run, ...]] = field(default_factory=dict[str, tuple[Run, ...]])
     received: Marks = field(default_factory=dict[str, int])
@@ -91,6 +94,7 @@ class Directory:
     active: Marks = field(default_factory=dict[str, int])
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     owner: str = field(default_factory=lambda: uuid4().hex)
+    over: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
     @property
     def is_blank(self) -> bool:
@@ -107,6 +111,8 @@ class Directory:
         runs = {spine: [[block(part) for part in run] for run in runs] for spine, runs in self.runs.items() if runs}
         marks = {name: names.stored(getattr(self, name)) for name in ("received", "emitted", "active")}
         told = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
+        if self.over:
+            told["over"] = {spine: [names.canonical(time), mark] for spine, (time, mark) in self.over.items()}
         return json.dumps(told).encode()
 
     @staticmethod
@@ -124,7 +130,9 @@ class Directory:
 
         runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in read["runs"].items()}
         received, emitted, active = (names.known(read[name]) for name in ("received", "emitted", "active"))
-        return Directory(runs, received, emitted, active, read["numbers"], read["owner"])
+        # The times of rows that are over are told anew in every batch, and nobody asks for them in a step.
+        over = {spine: (str(time), int(mark)) for spine, (time, mark) in read.get("over", {}).items()}
+        return Directory(runs, received, emitted, active, read["numbers"], read["owner"], over)
 
 
 def canonical_rows(rows: Rows, layout: Layout, names: Names) -> pa.RecordBatch:

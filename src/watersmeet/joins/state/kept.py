@@ -87,5 +87,9 @@ class Keeping:
     arrival: str | None = None
 
 
+SETTLED = "until it is settled, or replaced or deleted before"
+"""What ends the life of a row behind windows."""
+WINDOW = "#end"
+"""What the end of the window of a group is called."""
 REPLACED = "until it is replaced or deleted"
 """What ends the life of a row of a table."""

@@ -90,6 +90,9 @@ class Look:
         matched = pa.nulls(table.num_rows, pa.bool_()) if kept.rule == "weights" else matched
         stay = np.ones(table.num_rows, np.bool_) if there is None else there
         stay &= ~_expired(kept.until(table), self.directory.received, table.num_rows)
+        time, mark = self.directory.over.get(spine, ("", 0))
+        if time in table.schema.names:
+            stay &= as_int64(table.column(time)) > mark
         keep = pa.array(stay)
         table, matched = table.filter(keep), matched.filter(keep)
         return Rows(table, matched, kept.until(table))

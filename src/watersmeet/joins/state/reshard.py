@@ -97,7 +97,8 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
     emitted = {name: min(one.emitted[name] for one in directories) for name in shared}
     if keeping.arrival is not None:
         runs = _in_order(values, directories, keeping.arrival)
-    found = Directory(runs, first.received, emitted, first.active, {}, uuid4().hex)
+    over = next((one.over for one in directories if one.over), first.over)
+    found = Directory(runs, first.received, emitted, first.active, {}, uuid4().hex, over)
     values[DIRECTORY] = found.encoded(Names())
     known = [one.numbers for part, one in zip(parts, directories, strict=True) if DIRECTORY in part]
     numbers = keeping.numbers(identity, known, Look(values))

@@ -98,7 +98,8 @@ class State:
     def save(self, **changes: Any) -> None:
         """Store what is new, and the directory with these ``changes``, if there are any."""
         runs = {name: spine.save() for name, spine in self.spines.items()}
-        directory = replace(self.directory, runs={**self.directory.runs, **runs}, **changes)
+        over = {name: (one.over.time, one.over.mark) for name, one in self.spines.items() if one.over is not None}
+        directory = replace(self.directory, runs={**self.directory.runs, **runs}, over=over, **changes)
         value = directory.encoded(self.names)
         if value != self.value and not (self.value is None and directory.is_blank):
             self.store.put(DIRECTORY, value)
@@ -121,6 +122,7 @@ class Spine:
         self.hash_of = hash_of
         self.kinds = dict(layout.notes)
         self.runs: list[Run] = list(state.directory.runs.get(name, ()))
+        self.over: Over | None = None
         self.written = self.written_bytes = 0
         self._fresh: dict[str, Rows] = {}
         self._held: dict[str, Rows] = {}
@@ -242,6 +244,7 @@ class Spine:
 
         Others leave when their runs are merged, if the rule says so.
         """
+        self.over = over
         for block in self.blocks if over is not None else ():
             if over is None or over.time not in block.highest:
                 # It was written when nobody asked for that time.

@@ -54,6 +54,10 @@ class Means:
         """A time of a column, or its mark, as people read it."""
         return mark_in_words(value, is_temporal=column.partition("#")[0] not in self.numbers)
 
+    def is_time(self, mark: str) -> bool:
+        """Whether a mark is that of an event time of a side, or of a part of it."""
+        return any(mark.partition("#")[0] in port.get("times", ()) for port in self.identity["ports"])
+
     def time(self, port: int) -> str | None:
         """The time by which rows of a port are ordered."""
         told = self.identity["ports"][port]
@@ -77,9 +81,11 @@ class Summarise:
         shard, values = _values(table)
         look, means = Look(values), self.means
         marks = look.directory.received
+        # What tells of rows that they are settled is no watermark of theirs.
+        shown = {name: mark for name, mark in marks.items() if not look.directory.over or means.is_time(name)}
         shared: dict[str, Any] = {
             "shard": shard,
-            "watermarks": [(means.called(name), means.in_words(name, mark)) for name, mark in marks.items()],
+            "watermarks": [(means.called(name), means.in_words(name, mark)) for name, mark in shown.items()],
             "fingerprint": values.get("fingerprint", b"").decode("utf-8", "replace"),
         }
         rows = [{**shared, **self._spine(look, marks, name)} for name in look.directory.runs]
