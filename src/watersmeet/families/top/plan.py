@@ -41,9 +41,11 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     columns = tuple(column for column in rows.columns if column not in hidden)
     is_table = view.source.kind == "table"
     code = CODE if by else None
+    # Where equals have one place, it does not matter which came first.
+    position = None if top.ties else POSITION
     port = PortPlan(
         rows, (*rows.columns, *((WEIGHT,) if is_table else ())), code=code, hashed=by, route="key" if by else "one",
-        position=POSITION,
+        position=position,
     )  # fmt: skip
     first = "first row" if top.limit == 1 else f"first {top.limit} rows"
     first += f"{' of each group' if by else ''}{', and those equal to the last' * top.ties}"
@@ -56,7 +58,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
         why = (*why, "a group is forgotten once it is settled: no row of it changes any more")
     own = None if top.settled_by is None else settled_as(top.by[top.settled_by].expr)
     handed_on = () if own is None else tuple(sorted(query.relation.alike(own)))
-    operator = Top(columns, order, top.limit, is_table, POSITION, by, code, top.ties, settled, handed_on)
+    operator = Top(columns, order, top.limit, is_table, position, by, code, top.ties, settled, handed_on)
     return JoinPlan((port,), operator, columns, (), why, top, called="the first rows of ")
 
 
