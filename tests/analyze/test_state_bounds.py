@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.analyze.conftest import Analyzed
+from tests.analyze.conftest import Analyzed, Refused
 
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
 
@@ -130,3 +130,11 @@ KEPT = "bounded by time, and by the number of keys: "
 )  # fmt: skip
 def test_what_is_settled_behind_windows_is_bounded_by_time(analyzed: Analyzed, query: str, state: str) -> None:
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state
+
+
+def test_of_a_view_with_mistakes_nothing_is_told_that_follows_from_them(refused: Refused) -> None:
+    rank = "SELECT TABLE id FROM {} QUALIFY RANK() OVER (PARTITION BY {} ORDER BY id) = 1;"
+    (wrong,) = refused(f"{DECLARED} {rank.format('c', 'nme')}")
+    assert wrong.condition == "UNKNOWN_COLUMN"
+    (wrong,) = refused(f"{DECLARED} {rank.format('a', 'v')}")
+    assert wrong.condition == "UNSUPPORTED_STATEMENT"

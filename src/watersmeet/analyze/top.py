@@ -23,7 +23,8 @@ def top(draft: Draft) -> Draft:
     by = tuple(OrderedBy(_column(relation.alias, name), _written(relation, name), False, False) for name in query.by)
     settled = next((place for place, one in enumerate(by) if settled_as(one.expr) in relation.settled), None)
     found = replace(draft, outputs=outputs, top=AnalyzedTop(order, query.limit, by, query.ties, settled))
-    if query.ties and relation.result == "stream":
+    # Of a view with mistakes nobody knows whether it is a table.
+    if query.ties and relation.result == "stream" and draft.scope.is_whole:
         hint = "write `ROW_NUMBER()`: of equal rows the first to come are shown; or rank a table."
         what = "RANK() of a stream, which would keep all rows that are equal,"
         return found.refusing([draft.refusal("UNSUPPORTED_STATEMENT", query.span, what=what, hint=hint)])
