@@ -164,7 +164,7 @@ class Notes:
         known = {(one.batch, one.column) for one in self.moved[-64:]}
         heard = stage.received or {n: v for n, v in marks.items() if not n.startswith("#")}
         # What tells of a table's rows that they are settled is no watermark.
-        heard = {name: mark for name, mark in heard.items() if name not in _settled(stage.operator)}
+        heard = {name: mark for name, mark in heard.items() if name not in stage.operator.settling}
         for column, value in heard.items():
             if "#" not in column and (self.batch, column) not in known:
                 by = self.mover(column, value)
@@ -280,9 +280,3 @@ class Notes:
         if alone.pop(gone.row[row_column(gone.port)], None) is None:
             return [what]
         return [what, "padded"] if what == "dropped" else ["padded"]
-
-
-def _settled(operator: Any) -> tuple[str, ...]:
-    """The columns by which an operator forgets rows of tables."""
-    settled: str | tuple[str, str] | None = getattr(operator, "settled", None)
-    return (settled,) if isinstance(settled, str) else settled or ()

@@ -43,6 +43,11 @@ class TableJoin(TwoSided):
     settled: tuple[str, str] | None = None
 
     @property
+    def settling(self) -> tuple[str, ...]:
+        """Those of a key, of both sides."""
+        return self.settled or ()
+
+    @property
     def extra(self) -> tuple[str, ...]:
         """The weight of a change."""
         return (WEIGHT,)

@@ -244,6 +244,11 @@ class Family(ABC):
         return None
 
     @property
+    def settling(self) -> tuple[str, ...]:
+        """The marks that tell of rows of tables that they change no more; they are no watermarks."""
+        return ()
+
+    @property
     def needs_clock(self) -> bool:
         """Whether the wall clock matters: it tells idle sides."""
         return bool(self.idle)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import HIGHEST
-from watersmeet.joins.state.kept import REPLACED, WINDOW, Keeping, Kept, Until
+from watersmeet.joins.group.groups import END
+from watersmeet.joins.state.kept import REPLACED, Keeping, Kept, Until
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.look import Look
 
@@ -30,7 +31,7 @@ def spine(identity: Identity, name: str) -> Kept:
 
 def _until(time: str, rows: pa.RecordBatch) -> Until:
     # A window ends when the mark reaches its end, not when it passes it.
-    return {time: as_int64(rows.column(WINDOW)) - 1} if WINDOW in rows.schema.names else {}
+    return {time: as_int64(rows.column(END)) - 1} if END in rows.schema.names else {}
 
 
 def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) -> Mapping[str, Any]:
@@ -38,8 +39,8 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) 
     rows = look.rows("groups", spine(identity, "groups"))
     ends = np.zeros(0, np.int64)
     if rows is not None:
-        is_windowed = WINDOW in rows.table.schema.names
-        ends = as_int64(rows.table.column(WINDOW)) if is_windowed else np.full(len(rows), HIGHEST)
+        is_windowed = END in rows.table.schema.names
+        ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = [list(map(int, pair)) for pair in zip(*np.unique(ends, return_counts=True), strict=True)]
     arrivals = [int(one["number"]) for one in parts if "number" in one]
     return {"groups": counted, **({"number": max(arrivals)} if arrivals else {})}

@@ -144,6 +144,11 @@ class GroupBy(Family):
         return is_plain and folds <= {"count", "sum", "moments", "least", "greatest"}
 
     @property
+    def settling(self) -> tuple[str, ...]:
+        """Those of its keys, of a table."""
+        return tuple(name for name, _ in self.settles) if self.time is None else ()
+
+    @property
     def ending(self) -> str | None:
         """The mark that ends groups; None: nothing does."""
         return self.settled if self.time is None else self.time

@@ -44,6 +44,11 @@ class Kept:
     until: Callable[[pa.RecordBatch], Until] = _nothing
     keys: tuple[str, ...] = ()
 
+    @property
+    def has_end(self) -> bool:
+        """Whether a mark ends its rows."""
+        return self.until is not _nothing
+
 
 Reach = Callable[[Identity, int], list[tuple[str, str, int]]]
 """How long rows of a port live: a column of theirs, the mark that ends them, and how far it may go beyond the column.
@@ -89,7 +94,5 @@ class Keeping:
 
 SETTLED = "until it is settled, or replaced or deleted before"
 """What ends the life of a row behind windows."""
-WINDOW = "#end"
-"""What the end of the window of a group is called."""
 REPLACED = "until it is replaced or deleted"
 """What ends the life of a row of a table."""

@@ -245,8 +245,10 @@ class Spine:
         Others leave when their runs are merged, if the rule says so.
         """
         self.over = over
-        for block in self.blocks if over is not None else ():
-            if over is None or over.time not in block.highest:
+        if over is None:
+            return
+        for block in self.blocks:
+            if over.time not in block.highest:
                 # It was written when nobody asked for that time.
                 continue
             if block.highest[over.time] <= over.mark:

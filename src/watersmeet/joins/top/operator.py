@@ -220,6 +220,11 @@ class Top(Family):
         return Layout((*self._read, *apart, CODE), times, code=CODE, numbers=(WEIGHT, NUMBER))
 
     @property
+    def settling(self) -> tuple[str, ...]:
+        """That of what makes a group."""
+        return () if self.settled is None else (self.settled,)
+
+    @property
     def sides(self) -> tuple[Port]:
         """The one there is."""
         return (Port(self.columns, keys=self.by, code=self.code),)

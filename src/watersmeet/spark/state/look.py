@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, St
 
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.joins.state.format import DIRECTORY, Directory, decode_rows
-from watersmeet.joins.state.kept import SETTLED, WINDOW
+from watersmeet.joins.state.kept import SETTLED
 from watersmeet.joins.state.look import Look
 from watersmeet.spark.exchange.shards import labels
 from watersmeet.spark.private.told import arrow_schema
@@ -167,8 +167,8 @@ class State:
         told = operator.keeping.spine(operator.identity, spine)
         side = operator.side(told.port)
         plain = spine in ("left", "right") or spine.startswith("waiting/")
-        over = any(one.over.get(spine, (WINDOW,))[0] != WINDOW for one in self.directories[operator.number])
-        return Kept(operator, spine, side, side if plain else spine, SETTLED if over else told.ends)
+        is_settled = not told.has_end and any(spine in one.over for one in self.directories[operator.number])
+        return Kept(operator, spine, side, side if plain else spine, SETTLED if is_settled else told.ends)
 
     def _asked(self, side: str | None, operator: int | None) -> Kept:
         found = [one for one in self.kept if operator is None or one.operator.number == operator]
