@@ -133,8 +133,14 @@ def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints
     probes = np.flatnonzero(codes[np.minimum(first, codes.size - 1)] == probe_codes) if codes.size else first[:0]
     first = first[probes]
     beyond = np.searchsorted(codes, probe_codes[probes], "right")
-    start = _bisect(times, first, beyond, low[probes], inclusive=True)
-    stop = _bisect(times, start, beyond, high[probes], inclusive=False)
+    low, high = low[probes], high[probes]
+    part = np.flatnonzero((times[first] < low) | (times[beyond - 1] > high))
+    if not part.size:
+        # All rows of the codes, as with bounds that are wide beside what a code lives.
+        return Stretches(probes, first, beyond)
+    start, stop = first.copy(), beyond.copy()
+    start[part] = _bisect(times, first[part], beyond[part], low[part], inclusive=True)
+    stop[part] = _bisect(times, start[part], beyond[part], high[part], inclusive=False)
     some = np.flatnonzero(start < stop)
     return Stretches(probes[some], start[some], stop[some])
 

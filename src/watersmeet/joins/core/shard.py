@@ -25,6 +25,8 @@ LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Positions of rows, in whichever width a family counts them."""
+FEW = 256
+"""So few rows that met are counted with others: to count costs about as much as to count some more."""
 EXAMPLES = 3
 """How many late rows of a port are told of, whether it shows them or not."""
 
@@ -37,7 +39,8 @@ class Tally:
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
         self.unmatched: list[tuple[int, pa.Table]] = []
-        self.delays: Counts | None = None
+        self.apart: list[Ints] = []
+        self._delays: Counts | None = None
         self.lateness: Counts | None = None
         self.too_late: list[pa.Table] = []
 
@@ -46,8 +49,21 @@ class Tally:
         step = stride(rows.size)
         if rows.size:
             apart = times[rows[::step]] - others[other_rows[::step]]
-            counts = spread(apart, rows.size / apart.size)
-            self.delays = counts if self.delays is None else self.delays + counts
+            if step == 1 and rows.size < FEW:
+                self.apart.append(apart)
+            else:
+                self._met(spread(apart, rows.size / apart.size))
+
+    @property
+    def delays(self) -> Counts | None:
+        """How many of the rows that met were how far apart; None: none met."""
+        if self.apart:
+            self._met(spread(np.concatenate(self.apart)))
+            self.apart = []
+        return self._delays
+
+    def _met(self, counts: Counts) -> None:
+        self._delays = counts if self._delays is None else self._delays + counts
 
     def missed(self, by: pa.Array) -> None:
         """Note by how much rows were late; NULL where their side had ended."""

@@ -144,6 +144,7 @@ def _admitted(join: IntervalJoin, shard: Shard, port: int, table: pa.Table) -> t
 
 def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mapping[int, Rows]) -> Iterator[pa.Table]:
     """Let the new rows meet the state of the other side, and each other; gives the joined rows as they come."""
+    reach = {port: join.reach(port, rows) for port, rows in new.items()}
     for port, rows in new.items():
         spine = spines[1 - port]
         for block in spine.blocks if len(rows) else ():
@@ -155,17 +156,19 @@ def _meet(join: IntervalJoin, shard: Shard, spines: Sequence[Spine], new: Mappin
             matched = old.beside.get(MATCHED)
             if matched is not None:
                 old = old.with_beside(**{MATCHED: matched.copy()})
-            yield from _joined(join, shard, *((rows, old) if port == LEFT else (old, rows)), port)
+            yield from _joined(join, shard, *((rows, old) if port == LEFT else (old, rows)), port, reach[port])
             if matched is not None and not np.array_equal(matched, old.beside[MATCHED]):
                 spine.annotate(block, MATCHED, old.beside[MATCHED])
     if len(new) == 2:
-        yield from _joined(join, shard, new[LEFT], new[RIGHT], LEFT)
+        yield from _joined(join, shard, new[LEFT], new[RIGHT], LEFT, reach[LEFT])
 
 
-def _joined(join: IntervalJoin, shard: Shard, left: Rows, right: Rows, probe: int) -> Iterator[pa.Table]:
+def _joined(
+    join: IntervalJoin, shard: Shard, left: Rows, right: Rows, probe: int, reach: tuple[Ints, Ints]
+) -> Iterator[pa.Table]:
     """What meets; and note who has matched."""
     times = left.times[join.left.time], right.times[join.right.time]
-    for found in join.pairs(left, right, probe):
+    for found in join.pairs(left, right, probe, reach):
         shard.tally.met(times[LEFT], found.probe, times[RIGHT], found.build)
         first = _note(left, found.probe)
         _note(right, found.build)

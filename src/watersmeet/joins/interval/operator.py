@@ -116,19 +116,20 @@ class IntervalJoin(TwoSided):
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
         return (_layout(self.left, tracked=self.tracked[LEFT]), _layout(self.right, tracked=self.tracked[RIGHT]))
 
-    def pairs(self, left: Rows, right: Rows, probe: int) -> Iterator[Pairs]:
+    def reach(self, port: int, rows: Rows) -> tuple[Ints, Ints]:
+        """From when to when rows of ``port`` meet those of the other side."""
+        lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
+        times = rows.times[self.sides[port].time]
+        return shifted(times, lower), self._until(port, rows, shifted(times, upper))
+
+    def pairs(self, left: Rows, right: Rows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
 
-        ``probe`` names the port that asks. In the result ``probe`` are positions in ``left``, ``build`` in ``right``.
+        ``probe`` names the port that asks, whose rows have that ``reach``. In the result ``probe`` are positions in
+        ``left``, ``build`` in ``right``.
         """
-        if probe == LEFT:
-            times = left.times[self.left.time]
-            low, high = shifted(times, self.lower), self._until(LEFT, left, shifted(times, self.upper))
-            found = stretches(right.codes, right.times[self.right.time], left.codes, low, high)
-        else:
-            times = right.times[self.right.time]
-            low, high = shifted(times, -self.upper), self._until(RIGHT, right, shifted(times, -self.lower))
-            found = stretches(left.codes, left.times[self.left.time], right.codes, low, high)
+        asking, asked = (left, right) if probe == LEFT else (right, left)
+        found = stretches(asked.codes, asked.times[self.sides[1 - probe].time], asking.codes, *reach)
         for piece in found.pieces(ROWS_PER_PIECE):
             pairs = verified(
                 self.sides, self.condition, left, right, piece if probe == LEFT else Pairs(piece.build, piece.probe)

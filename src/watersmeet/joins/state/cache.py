@@ -39,6 +39,10 @@ class RunCache:
         self.added = budget
         self.room = self.again = 0
 
+    def has(self, owner: str, name: str) -> bool:
+        """Whether this process holds a run; others may have it in the folder."""
+        return (owner, name) in self.runs
+
     def find(self, owner: str, name: str) -> pa.RecordBatch | None:
         """A run, if it is at hand."""
         found = self.runs.get((owner, name))

@@ -36,6 +36,8 @@ FORMAT = 2
 READ = (1, FORMAT)
 """The forms that can be read."""
 DIRECTORY = "directory"
+RUN = "run/"
+"""What the names of the rows of blocks begin with."""
 # Without threads: most blocks are small, and every core has a worker of its own.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 

@@ -19,7 +19,7 @@ from watersmeet.joins.core.changes import WEIGHT, grouped, joined_tables, key_id
 from watersmeet.joins.core.identity import Names
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT
-from watersmeet.joins.state.format import DIRECTORY, READ, Block, Directory, decode_note, decode_rows
+from watersmeet.joins.state.format import DIRECTORY, READ, RUN, Block, Directory, decode_note, decode_rows
 from watersmeet.joins.state.kept import Kept, Until
 from watersmeet.joins.state.layout import as_int64, one_batch
 from watersmeet.joins.state.spine import GONE
@@ -27,7 +27,7 @@ from watersmeet.joins.state.spine import GONE
 MATCHED = "matched"
 """The note that says which rows have matched, whatever the family."""
 
-_RUN, _NOTE = "run/", "note/"
+_NOTE = "note/"
 _COUNT = "count()#0"
 _MADE = frozenset({WEIGHT, "#number"})
 
@@ -101,7 +101,7 @@ class Look:
         """What is not as it should be: blocks, notes, counts, ranges, and rows past the end of their lives."""
         listed = {block.name for runs in self.directory.runs.values() for run in runs for block in run}
         for name in sorted(self.values):
-            if name.startswith((_RUN, _NOTE)) and name.rpartition("/")[2] not in listed:
+            if name.startswith((RUN, _NOTE)) and name.rpartition("/")[2] not in listed:
                 yield f"{name} is stored, and no directory lists it"
         for spine, runs in self.directory.runs.items():
             for block in (block for run in runs for block in run):
@@ -127,7 +127,7 @@ class Look:
 
     def _read(self, block: Block) -> tuple[pa.RecordBatch, pa.Array]:
         """The rows of a block that are left, and which of them have matched."""
-        value = self.values.get(f"{_RUN}{block.name}")
+        value = self.values.get(f"{RUN}{block.name}")
         if value is None:
             raise ValueError("it is not stored")
         batch = decode_rows(value)

@@ -19,6 +19,7 @@ from watersmeet.joins.core.identity import Identity, Names
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.state.format import (
     DIRECTORY,
+    RUN,
     Block,
     Directory,
     Run,
@@ -108,7 +109,7 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
 
 def _read(values: Mapping[str, bytes], block: Block) -> tuple[pa.RecordBatch, dict[str, Values]]:
     """The rows of a block that are left, and what is kept beside them."""
-    batch = decode_rows(values[f"run/{block.name}"])
+    batch = decode_rows(values[f"{RUN}{block.name}"])
     stored = {name: values.get(f"note/{name}/{block.name}") for name in NOTES}
     notes = {n: decode_note(value, NOTES[n], block.rows) for n, value in stored.items() if value is not None}
     gone = notes.pop(GONE, None)
@@ -128,7 +129,7 @@ def _put(
     lowest = {name: int(values.min()) for name, values in times.items()}
     highest = {name: int(values.max()) for name, values in times.items()}
     name, size = uuid4().hex, rows.num_rows
-    part[f"run/{name}"] = encode_rows(rows)
+    part[f"{RUN}{name}"] = encode_rows(rows)
     for note, values in notes.items():
         part[f"note/{note}/{name}"] = encode_note(values if taken is None else values[taken])
     # The codes of some rows lie between those of all.
@@ -160,7 +161,7 @@ def _in_order(values: Stored, directories: Sequence[Directory], arrival: str) ->
         made = _put(values, found[mine[0]][2], whole, notes, None)
         runs[spine] = () if made is None else ((made,),)
     for _, _, block in found:
-        for name in (f"run/{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):
+        for name in (f"{RUN}{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):
             values.pop(name, None)
     return runs
 

@@ -8,6 +8,7 @@ written before `State.save`, but for merged runs, which are written block by blo
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from watersmeet.joins.state.apart import Hash, fitting
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import (
     DIRECTORY,
+    RUN,
     Block,
     Directory,
     Run,
@@ -43,6 +45,23 @@ GONE = "gone"
 BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
 """So many blocks are held in a step for further questions, unless they have more rows: most ask twice, for old rows and
 for matches."""
+
+
+FEW = 1_024
+"""Runs of so few rows are fetched before anybody asks: where batches are small, most steps read all of them."""
+
+
+def missing_runs(directory: bytes) -> list[tuple[str, str]]:
+    """The small runs that a stored directory lists and that are not at hand: the shard's name, and theirs."""
+    read = json.loads(directory)
+    owner: str = read["owner"]
+    blocks = (block for runs in read["runs"].values() for run in runs for block in run)
+    return [(owner, name) for name, rows, *_ in blocks if rows <= FEW and not cache.at_hand.has(owner, name)]
+
+
+def take_run(owner: str, name: str, value: bytes) -> None:
+    """Have a run at hand that was fetched."""
+    cache.at_hand.put_again(owner, name, decode_rows(value))
 
 
 class State:
@@ -339,7 +358,7 @@ class Spine:
         owner = self.state.directory.owner
         batch = cache.at_hand.find(owner, block.name)
         if batch is None:
-            value = self.state.store.get(f"run/{block.name}")
+            value = self.state.store.get(f"{RUN}{block.name}")
             if value is None:
                 raise RuntimeError(f"the state has no run {block.name}, which its directory lists")
             batch = cache.at_hand.put_again(owner, block.name, decode_rows(value))
@@ -360,7 +379,7 @@ class Spine:
         batch = canonical_rows(rows, self.layout, self.state.names)
         value = encode_rows(batch)
         self.written_bytes += len(value)
-        self.state.store.put(f"run/{block.name}", value)
+        self.state.store.put(f"{RUN}{block.name}", value)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.beside[name]))
         cache.at_hand.put(self.state.directory.owner, block.name, batch)
@@ -374,7 +393,7 @@ class Spine:
             self._changed.discard((name, block.name))
         self._held.pop(block.name, None)
         if self._fresh.pop(block.name, None) is None:
-            self.state.store.remove(f"run/{block.name}")
+            self.state.store.remove(f"{RUN}{block.name}")
             for name in names:
                 self.state.store.remove(_note(name, block))
             cache.at_hand.drop(self.state.directory.owner, block.name)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.families import keeping_of
 from watersmeet.joins.core.operator import Emission, Family, Report
 from watersmeet.joins.core.spread import Counts
+from watersmeet.joins.state.layout import one_batch
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, ROWS, UNMATCHED, to_blob
 
@@ -34,6 +35,8 @@ REPORT_DDL = (
     + ", examples STRING"
 )
 """The numbers of a step, which a record of them holds as JSON."""
+FEW = 1_024
+"""Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
 """When so many bytes of records wait, they are handed to Spark."""
 _COLUMNS = [part.split()[0] for part in MET_DDL.split(", ")]
@@ -78,6 +81,10 @@ class Leaving:
     def close(self) -> None:
         """Make a record of the rows that wait."""
         if self.batches:
+            rows = sum(batch.num_rows for batch in self.batches)
+            if rows < FEW * len(self.batches):
+                # Each costs as much as so many rows on its way out, and there are some of every shard.
+                self.batches = [one_batch(pa.Table.from_batches(self.batches))]
             self.records.append((*self.kind, to_blob(self.batches), None))
             self.batches = []
 

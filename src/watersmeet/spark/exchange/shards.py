@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 _MASK = 0xFFFFFFFF
-SHARDS_PER_GROUP = 8
-"""The records of a group wait together, so that more would save little and hold more of a batch in memory."""
+SHARDS_PER_GROUP = 32
+"""The records of a group wait together, so that without a limit all of a batch might be in memory at once."""
 
 
 def labels(shards: int) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from watersmeet.errors import Refusal, TravellingError
 from watersmeet.joins.core.chain import Chain, Link, Piece
@@ -22,8 +21,8 @@ from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
 from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, fold_marks, from_blobs
-from watersmeet.spark.exchange.shards import partition_of
-from watersmeet.spark.private.told import accepted_before, enter_state, run_group, state_partitions
+from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
+from watersmeet.spark.private.told import accepted_before, run_group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,34 +31,10 @@ RowsTold = Literal["none", "some"]
 """Whether numbers come with some of the rows that they count."""
 _FINGERPRINT = "fingerprint"
 _ANEW = "undo the change, or give the changed query another checkpoint, and another folder or table to write to."
-# As types, not as text: Spark would have the JVM parse a text anew in every task.
-NAME = StructType([StructField("name", StringType())])
-VALUE = StructType([StructField("value", BinaryType())])
 BYTES_PER_STEP = 256 * 2**20
 """Of the records of a shard, at most so many bytes are joined at once, if the operator may split a batch."""
 _own: set[tuple[str, str, str, int]] = set()
 """The shards that this process has found to be our own: by the run, and the prefix and the digest of each stage."""
-
-
-class SparkStore:
-    """A shard's part of Spark's state store, as the store of an operator, whose names all begin with ``prefix``."""
-
-    def __init__(self, state: Any, prefix: str = "") -> None:
-        self.state = state
-        self.prefix = prefix
-
-    def get(self, name: str) -> bytes | None:
-        """The value of that name, or None."""
-        value = self.state.getValue((self.prefix + name,))
-        return None if value is None else bytes(value[0])
-
-    def put(self, name: str, value: bytes) -> None:
-        """Set the value of that name."""
-        self.state.updateValue((self.prefix + name,), (value,))
-
-    def remove(self, name: str) -> None:
-        """Forget the value of that name."""
-        self.state.removeKey((self.prefix + name,))
 
 
 @dataclass(frozen=True)
@@ -110,35 +85,28 @@ class ShardProcessor(StatefulProcessor):
         """One batch of the shards of one group, which comes under the label of one of them."""
         group: dict[int, _Shard] = {}
         leaving = Leaving()
-        self.label: int = key[0]
-        self.entered = self.label
+        states = States(self.handle, self.state, key[0])
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
             ):
-                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), leaving))
+                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, leaving))
                 one.take(int(port), kind, blob)
                 if one.bytes and sum(other.bytes for other in group.values()) > self.bytes_per_step:
                     fullest = max(group.values(), key=lambda other: other.bytes)
-                    yield from self._inside(fullest, fullest.split())
-        # The state of the one under whose label they come is there already.
-        shards = sorted(group.values(), key=lambda one: (one.label != key[0], one.label))
+                    yield from fullest.split()
+        shards = sorted(group.values(), key=lambda one: one.label)
+        stores = [store for one in shards for store in one.stores]
+        with shards[0].tallies[-1].computing():
+            states.fetch(stores)
         for one in shards:
-            yield from self._inside(one, one.close())
+            yield from one.close()
         with shards[-1].tallies[-1].computing():
             leaving.close()
+            states.flush(stores)
         for one in shards:
             one.tell()
         yield leaving.frame()
-
-    def _inside(self, shard: _Shard, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Let a shard go on, with its own state."""
-        if self.entered != shard.label:
-            _check_place(shard.label, self.label)
-            enter_state(self.handle, shard.label)
-            self.entered = shard.label
-        shard.check_owner()
-        yield from frames
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
@@ -150,12 +118,12 @@ class _Shard:
     ``leaving`` takes what comes out; other shards may have the same.
     """
 
-    def __init__(self, processor: ShardProcessor, label: int, leaving: Leaving) -> None:
+    def __init__(self, processor: ShardProcessor, label: int, states: States, leaving: Leaving) -> None:
         self.label = label
         self.stages = processor.stages
         self.leaving = leaving
         self.is_checked = False
-        self.stores = [SparkStore(processor.state, prefix) for prefix in prefixes(len(self.stages))]
+        self.stores = [SparkStore(states, label, prefix) for prefix in prefixes(len(self.stages))]
         self.tallies = [self._tally(stage, processor.shards, processor.rows) for stage in self.stages]
         self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._around)
         split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
@@ -183,6 +151,7 @@ class _Shard:
 
     def split(self) -> Iterator[pd.DataFrame]:
         """Let the stages that may split a batch take what has come so far."""
+        self.check_owner()
         for number, stage in enumerate(self.stages):
             if stage.link.operator.may_split:
                 arrivals = self._arrivals(stage, self.tallies[number])
@@ -190,6 +159,7 @@ class _Shard:
 
     def close(self) -> Iterator[pd.DataFrame]:
         """The rest of the batch, with its marks."""
+        self.check_owner()
         marks = [self._marks(stage) for stage in self.stages]
         came = {number for number, stage in enumerate(self.stages) if self.waiting.came.intersection(stage.ports)}
         arrivals = [self._arrivals(stage, tally) for stage, tally in zip(self.stages, self.tallies, strict=True)]
@@ -244,16 +214,6 @@ def prefixes(stages: int) -> tuple[str, ...]:
     (('',), ('0/', '1/'))
     """
     return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
-
-
-def _check_place(shard: int, label: int) -> None:
-    """Stop where the state of a shard would not be in the partition of its group: the next batch would not find it.
-
-    The number of the task does not tell the partition: where two stages feed one, it counts the tasks of both.
-    """
-    partitions = state_partitions()
-    if partitions is None or partition_of(shard, partitions) != partition_of(label, partitions):
-        raise RuntimeError(f"shards {shard} and {label} are not on one of {partitions} partitions")
 
 
 def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from watersmeet.errors import did_you_mean, refuse
-from watersmeet.joins.state.format import DIRECTORY, Directory, decode_rows
+from watersmeet.joins.state.format import DIRECTORY, RUN, Directory, decode_rows
 from watersmeet.joins.state.kept import SETTLED
 from watersmeet.joins.state.look import Look
 from watersmeet.spark.exchange.shards import labels
@@ -189,7 +189,7 @@ class State:
         newest = runs[-1][-1].name
         with self.checkpoint.reading():
             values = self.checkpoint.values(kept.operator)
-            stored = values.where(F.col("name") == f"run/{newest}").select("value").first()
+            stored = values.where(F.col("name") == f"{RUN}{newest}").select("value").first()
         assert stored is not None
         batch = decode_rows(bytes(stored.value))
         frame = self.checkpoint.spark.createDataFrame(pa.Table.from_batches([batch.slice(0, 0)]))

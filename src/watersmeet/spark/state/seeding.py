@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from watersmeet.spark.compile.shards import PARTITIONS
-from watersmeet.spark.exchange.stateful import NAME, VALUE
+from watersmeet.spark.exchange.store import NAME, VALUE
 from watersmeet.spark.private.state_files import WHOLE, take_operator
 from watersmeet.spark.session.meanwhile import with_settings
 from watersmeet.spark.state.spreading import VALUES

@@ -1,0 +1,141 @@
+"""The states of the shards of one group, over Spark's own state store.
+
+A request to Spark's store takes longer than a join of few rows. So what a batch will most likely read is fetched for
+all shards at once, and what it writes waits until all of them are done, and goes out together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from watersmeet.joins.state.format import DIRECTORY, RUN
+from watersmeet.joins.state.spine import missing_runs, take_run
+from watersmeet.spark.exchange.shards import partition_of
+from watersmeet.spark.private.requests import sent_together, value_of
+from watersmeet.spark.private.told import enter_state, state_partitions
+
+# As types, not as text: Spark would have the JVM parse a text anew in every task.
+NAME = StructType([StructField("name", StringType())])
+VALUE = StructType([StructField("value", BinaryType())])
+WAITING = 2**20
+"""When so many bytes wait to be written, they are."""
+
+
+class States:
+    """The states of a group. It came under the label of one of its shards, whose state Spark has entered."""
+
+    def __init__(self, handle: StatefulProcessorHandle, state: Any, label: int) -> None:
+        self.handle = handle
+        self.state = state
+        self.label = self.entered = label
+
+    def enter(self, shard: int) -> None:
+        """Let requests be about the state of that shard from now on."""
+        if self.entered != shard:
+            _check_place(shard, self.label)
+            enter_state(self.handle, shard)
+            self.entered = shard
+
+    def fetch(self, stores: Sequence[SparkStore]) -> None:
+        """Fetch what a step will most likely read: the directories, then small runs that are not at hand."""
+        directories = self._fetched([(store, DIRECTORY) for store in stores if DIRECTORY not in store.changed])
+        missing: dict[tuple[SparkStore, str], str] = {}
+        for (store, name), value in directories.items():
+            store.fetched[name] = value
+            if value is not None:
+                missing |= {(store, RUN + run): owner for owner, run in missing_runs(value)}
+        for (store, name), value in self._fetched(missing).items():
+            if value is not None:
+                take_run(missing[store, name], name.removeprefix(RUN), value)
+
+    def flush(self, stores: Iterable[SparkStore]) -> None:
+        """Write what waits."""
+        with sent_together(self.handle):
+            for store in stores:
+                store.flush()
+
+    def _fetched(self, names: Iterable[tuple[SparkStore, str]]) -> Mapping[tuple[SparkStore, str], bytes | None]:
+        """Values of stores, asked for at once."""
+        asked: list[tuple[SparkStore, str] | None] = []
+        found: list[Any] = []
+        with sent_together(self.handle) as answers:
+            for store, name in names:
+                if self.entered != store.shard:
+                    self.enter(store.shard)
+                    asked.append(None)
+                    found.append(None)
+                asked.append((store, name))
+                found.append(self.state.getValue((store.prefix + name,)))
+        if answers is not None:
+            found = [value_of(self.handle, answer) for answer in answers]
+        return {
+            one: None if value is None else bytes(value[0])
+            for one, value in zip(asked, found, strict=True)
+            if one is not None
+        }
+
+
+class SparkStore:
+    """A shard's part of Spark's state store, as the store of an operator, whose names all begin with ``prefix``.
+
+    ``changed`` holds what is not written yet, None where a name was removed; ``fetched`` what was read before anybody
+    asked.
+    """
+
+    def __init__(self, states: States, shard: int, prefix: str = "") -> None:
+        self.states = states
+        self.shard = shard
+        self.prefix = prefix
+        self.fetched: dict[str, bytes | None] = {}
+        self.changed: dict[str, bytes | None] = {}
+        self.waiting = 0
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name, or None."""
+        if name in self.changed:
+            return self.changed[name]
+        if name in self.fetched:
+            return self.fetched[name]
+        self.states.enter(self.shard)
+        value = self.states.state.getValue((self.prefix + name,))
+        return None if value is None else bytes(value[0])
+
+    def put(self, name: str, value: bytes) -> None:
+        """Set the value of that name."""
+        self._change(name, value)
+
+    def remove(self, name: str) -> None:
+        """Forget the value of that name."""
+        self._change(name, None)
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self.changed:
+            self.states.enter(self.shard)
+        for name, value in self.changed.items():
+            if value is None:
+                self.states.state.removeKey((self.prefix + name,))
+            else:
+                self.states.state.updateValue((self.prefix + name,), (value,))
+        self.changed, self.waiting = {}, 0
+
+    def _change(self, name: str, value: bytes | None) -> None:
+        self.fetched.pop(name, None)
+        self.changed[name] = value
+        self.waiting += len(value or b"")
+        if self.waiting > WAITING:
+            self.states.flush([self])
+
+
+def _check_place(shard: int, label: int) -> None:
+    """Stop where the state of a shard would not be in the partition of its group: the next batch would not find it.
+
+    The number of the task does not tell the partition: where two stages feed one, it counts the tasks of both.
+    """
+    partitions = state_partitions()
+    if partitions is None or partition_of(shard, partitions) != partition_of(label, partitions):
+        raise RuntimeError(f"shards {shard} and {label} are not on one of {partitions} partitions")

@@ -1,0 +1,172 @@
+"""Requests to the states of a group: PySpark's own client, and a server that speaks as Spark's does."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.map_state_client import MapStateClient
+from pyspark.sql.streaming.stateful_processor import MapState
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from watersmeet.joins.state import cache
+from watersmeet.joins.state.layout import Layout
+from watersmeet.joins.state.spine import State
+from watersmeet.spark.exchange import store
+from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
+from watersmeet.spark.private.requests import sent_together
+
+SHARD = StructType([StructField("shard", IntegerType())])
+
+
+class Server(Thread):
+    """Keeps values by shard and name; ``rounds`` counts how often it had answered all that it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(daemon=True)
+        self.listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listening.bind(str(path))
+        self.listening.listen()
+        self.values: dict[tuple[int, str], bytes] = {}
+        self.shard = -1
+        self.rounds = 0
+        self.start()
+
+    def run(self) -> None:
+        from pyspark.sql.streaming.proto.StateMessage_pb2 import StateRequest, StateResponse
+
+        connection, _ = self.listening.accept()
+        waiting = b""
+        while True:
+            read = connection.recv(2**20)
+            if not read:
+                return
+            waiting += read
+            answers = b""
+            while len(waiting) >= 8 and len(waiting) >= 8 + (length := struct.unpack("!ii", waiting[:8])[1]):
+                answer = self.answer(StateRequest.FromString(waiting[8 : 8 + length]), StateResponse)
+                answers += struct.pack("!i", len(answer)) + answer
+                waiting = waiting[8 + length :]
+            self.rounds += 1 if answers else 0
+            connection.sendall(answers)
+
+    def answer(self, request: Any, response: Any) -> bytes:
+        if request.HasField("implicitGroupingKeyRequest"):
+            self.shard = pickle.loads(request.implicitGroupingKeyRequest.setImplicitKey.key)[0]
+            return response().SerializeToString()
+        call = request.stateVariableRequest.mapStateCall
+        asked = getattr(call, call.WhichOneof("method"))
+        name = self.shard, pickle.loads(asked.userKey)[0]
+        match call.WhichOneof("method"):
+            case "getValue":
+                found = self.values.get(name)
+                return response(value=pickle.dumps((found,)) if found is not None else b"").SerializeToString()
+            case "updateValue" if name[1] == "forbidden":
+                return response(statusCode=1, errorMessage="no room").SerializeToString()
+            case "updateValue":
+                self.values[name] = bytes(pickle.loads(asked.value)[0])
+            case _:
+                self.values.pop(name, None)
+        return response().SerializeToString()
+
+
+class Handle:
+    """What the processor has of PySpark's handle."""
+
+    def __init__(self, path: Path) -> None:
+        self._statefulProcessorApiClient = StatefulProcessorApiClient(str(path), SHARD)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return Server(tmp_path / "state")
+
+
+@pytest.fixture
+def states(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[States]:
+    # Every shard on one partition.
+    monkeypatch.setattr(store, "state_partitions", lambda: 1)
+    monkeypatch.setattr(cache, "at_hand", cache.RunCache())
+    handle: Any = Handle(tmp_path / "state")
+    client = handle._statefulProcessorApiClient
+    client.set_implicit_key((0,))
+    yield States(handle, MapState(MapStateClient(client, NAME, VALUE), "state"), 0)
+    client.sockfile.close()
+
+
+def test_what_shards_write_goes_out_together_each_to_its_own_state(server: Server, states: States) -> None:
+    stores = [SparkStore(states, shard) for shard in (0, 1, 2)]
+    stores[1].put("gone", b"x")
+    states.flush(stores)
+    before = server.rounds
+    for number, one in enumerate(stores):
+        one.put("a", f"of {number}".encode())
+        one.put("b", b"first")
+        one.put("b", b"second")
+        one.remove("gone")
+        assert one.get("a") == f"of {number}".encode() and one.get("gone") is None
+    assert server.rounds == before
+    states.flush(stores)
+    assert server.rounds == before + 1
+    kept = {(n, "a"): f"of {n}".encode() for n in range(3)} | {(n, "b"): b"second" for n in range(3)}
+    assert server.values == kept
+
+
+def test_much_is_written_before_the_others_are_done(
+    server: Server, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "WAITING", 10)
+    first, second = SparkStore(states, 0), SparkStore(states, 1)
+    first.put("little", b"1")
+    second.put("much", b"12345678901")
+    assert server.values == {(1, "much"): b"12345678901"}
+    # Other requests of the first are about its own state again.
+    assert first.get("much") is None
+    states.flush([first, second])
+    assert server.values == {(1, "much"): b"12345678901", (0, "little"): b"1"}
+
+
+def test_directories_and_small_runs_are_fetched_at_once(server: Server, states: States) -> None:
+    layout = Layout(("k", "v"), code="k")
+    for shard in range(3):
+        made = SparkStore(states, shard)
+        state = State(made)
+        for run in range(2):
+            state.spine("rows", layout).add(layout.rows(pa.table({"k": np.arange(5), "v": np.arange(5) + 10 * run})))
+        state.save()
+        states.flush([made])
+    cache.at_hand = cache.RunCache()
+    stores, before = [SparkStore(states, shard) for shard in range(3)], server.rounds
+    states.fetch(stores)
+    assert server.rounds == before + 2
+    for one in stores:
+        spine = State(one).spine("rows", layout)
+        assert [spine.read(block).table["v"].to_pylist()[0] for block in spine.blocks] == [0, 10]
+    assert server.rounds == before + 2
+    # What is at hand is not fetched again; what waits to be written goes before what is stored.
+    stores[0].put("directory", b"newer")
+    states.fetch(stores)
+    assert server.rounds == before + 3 and stores[0].get("directory") == b"newer"
+
+
+def test_a_request_that_is_refused_fails_the_batch(states: States) -> None:
+    one = SparkStore(states, 0)
+    one.put("forbidden", b"1")
+    with pytest.raises(RuntimeError, match="no room"):
+        states.flush([one])
+
+
+def test_another_client_is_asked_one_request_after_the_other() -> None:
+    other = SimpleNamespace(_statefulProcessorApiClient=object())
+    with sent_together(other) as answers:
+        assert answers is None
