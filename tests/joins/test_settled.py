@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from watersmeet.joins.changelog.definition import Reference as ChangelogReferenc
 from watersmeet.joins.changelog.operator import ChangelogJoin
 from watersmeet.joins.core.condition import Apply, Column
 from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.order import First, Order
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.core.two_sided import Kind
@@ -26,7 +28,7 @@ from watersmeet.joins.group.operator import Aggregate, GroupBy
 from watersmeet.joins.state.look import Look
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import Order, Top
+from watersmeet.joins.top.operator import Top
 from watersmeet.testing import MemoryStore
 
 quick = settings(
@@ -92,14 +94,20 @@ def forgetful(operator: Any) -> Any:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> list[tuple[list[tuple[int, int]], int | None]]:
-    """Rows that arrive within half a minute, in any order, and how far the mark is after each batch."""
+def batches(
+    draw: st.DrawFn, keys: int = 4, most: int = 6, ahead: int = 0
+) -> list[tuple[list[tuple[int, int]], int | None]]:
+    """Rows that arrive within half a minute, in any order, and how far the mark is after each batch: ``ahead``, or not.
+
+    There are so many ``keys``, and at ``most`` so many rows in a batch.
+    """
     made: list[tuple[list[tuple[int, int]], int | None]] = []
     at = 0
     for _ in range(draw(st.integers(1, 8))):
         at += draw(st.integers(0, 15)) * 1_000_000
-        rows = st.tuples(st.integers(0, 3), st.integers(-20, 10).map(lambda s, at=at: at + s * 1_000_000))
-        made.append((draw(st.lists(rows, max_size=6)), at if draw(st.integers(0, 3)) else None))
+        rows = st.tuples(st.integers(0, keys - 1), st.integers(-20, 10).map(lambda s, at=at: at + s * 1_000_000))
+        until = at + draw(st.sampled_from((0, ahead)))
+        made.append((draw(st.lists(rows, max_size=most)), until if draw(st.integers(0, 3)) else None))
     if draw(st.booleans()):
         made.append(([], END_OF_INPUT))
     return made
@@ -132,6 +140,72 @@ def test_what_is_settled_is_forgotten_and_nothing_else_changes(
             settled = END_OF_INPUT if until == END_OF_INPUT else mark(until) - SIZE
             assert emission.report.watermarks == {"start": settled}
             assert told.report.watermarks == {"start": settled}
+
+
+VALUES = (None, 0.0, -0.0, 1.5, math.nan, -math.inf)
+TOLD = GroupBy(
+    ("k", "start"), (Aggregate("count", (), "n"), Aggregate("max", ("x",), "most")), window_end="end", time="t",
+    settles=(("start", SIZE),),
+)  # fmt: skip
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Top:
+    """The first rows of all windows, of each, or of each key, by one or two columns."""
+    names = draw(st.lists(st.sampled_from(("n", "most", "k", "start")), min_size=1, max_size=2, unique=True))
+    order = tuple(Order(name, draw(st.booleans()), draw(st.booleans())) for name in names)
+    columns = draw(st.sampled_from((("k", "n", "most", "start"), ("n",), ("most", "start"))))
+    by = draw(st.sampled_from(((), ("start",), ("start",), ("k",), ("most",))))
+    own = {"settled": "start", "settles": ("start",)} if by == ("start",) else {}
+    return Top(columns, order, draw(st.integers(1, 3)), changes=True, by=by, ties=draw(st.booleans()), **own)
+
+
+@quick
+@given(batches(16, 30, SIZE), asked(), st.data())
+def test_what_will_never_be_among_the_first_is_left_out_and_nothing_else_changes(
+    given_: list[tuple[list[tuple[int, int]], int | None]], behind: Top, data: st.DataObject
+) -> None:
+    # Two shards, of which each knows its own rows; a state that was begun when all were handed on goes on.
+    groups, plain = [MemoryStore(), MemoryStore()], [MemoryStore(), MemoryStore()]
+    upgraded = data.draw(st.integers(0, 4))
+    store, expected = MemoryStore(), TopReference(forgetful(behind))
+    for number, (rows, until) in enumerate(given_):
+        marks = {} if until is None else {"t": mark(until)}
+        operator = TOLD if number < upgraded else TOLD.asked(behind.asks)
+        handed_on, all_rows, settled = list[pa.Table](), list[pa.Table](), dict[str, int]()
+        for shard in range(2):
+            own = arrivals([row for row in rows if row[0] % 2 == shard])
+            values = [data.draw(st.sampled_from(VALUES)) for _ in range(own.num_rows)]
+            given_rows = {0: own.append_column("x", pa.array(values, pa.float64()))} if values else {}
+            groups[shard] = groups[shard].restarted() if data.draw(st.booleans()) else groups[shard]
+            emission = operator.step(groups[shard], given_rows, marks)
+            handed_on += emission.rows
+            settled |= emission.report.watermarks
+            all_rows += TOLD.step(plain[shard], given_rows, marks).rows
+        assert stored(groups[0]) == stored(plain[0])
+        store = store.restarted() if data.draw(st.booleans()) else store
+        shown = behind.step(store, {0: pa.concat_tables(handed_on)} if handed_on else {}, settled)
+        right = expected.step({0: [row for table in all_rows for row in table.to_pylist()]}, {})
+        assert spelled(changes(shown.rows)) == spelled(right)
+
+
+def spelled(found: Counter[Any]) -> Counter[str]:
+    """The rows as texts, in which NaN equals NaN, and -0.0 what it is counted with."""
+    told: Counter[str] = Counter()
+    for row, number in found.items():
+        told[repr(row).replace("-0.0", "0.0")] += number
+    return Counter({row: number for row, number in told.items() if number})
+
+
+def test_of_windows_that_end_only_the_first_are_handed_on() -> None:
+    first = COUNTS.asked(FIRST.asks)
+    rows = [(k, second * 1_000_000) for second in (1, 11, 21) for k in range(9) for _ in range(k // 2 + 1)]
+    emission = first.step(MemoryStore(), {0: arrivals(rows)}, {"t": mark(20_000_000)})
+    (table,) = emission.rows
+    # Of two windows that have ended one each, and all of the one that has not.
+    assert Counter(row.second for row in table.column("start").to_pylist()) == {0: 1, 10: 1, 20: 9}
+    assert first.identity == COUNTS.identity
+    assert forgetful(MOST).asked(First((), (), 1)) == forgetful(MOST)
 
 
 def as_side(side: str, tables: tuple[pa.Table, ...], columns: tuple[str, str]) -> pa.Table:

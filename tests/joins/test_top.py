@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
+from watersmeet.joins.core.order import Order
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.top.definition import TopReference
-from watersmeet.joins.top.operator import Order, Top
+from watersmeet.joins.top.operator import Top
 from watersmeet.testing import MemoryStore
 
 quick = settings(

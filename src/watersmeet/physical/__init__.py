@@ -9,6 +9,7 @@ from typing import Any, Literal
 from watersmeet.catalog import Source
 from watersmeet.joins.core.operator import Overflow
 from watersmeet.physical.family import Families, JoinPlanner, StagePlanner, Travel
+from watersmeet.physical.firsts import asking_for_first
 from watersmeet.physical.identity import names_of
 from watersmeet.physical.leaves import (
     all_columns,
@@ -112,7 +113,7 @@ def plan_query(
     plan = names_of(
         QueryPlan(relation, body.where, body.outputs, query.into, query.ports_into, query.result == "table")
     )
-    return running_together(plan, planner.types, together)
+    return asking_for_first(running_together(plan, planner.types, together))
 
 
 def sources_of(relation: AnalyzedRelation) -> dict[str, Source]:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from watersmeet.catalog import Source
 from watersmeet.joins.core.changes import POSITION, WEIGHT
-from watersmeet.joins.top.operator import Order, Top
+from watersmeet.joins.core.order import Order
+from watersmeet.joins.top.operator import Top
 from watersmeet.physical.family import StagePlanner
 from watersmeet.physical.nodes import JoinPlan, PortPlan, ViewPlan
 from watersmeet.physical.ports import CODE, leaf_column

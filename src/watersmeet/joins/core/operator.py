@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, Protocol, Self
 import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity, Names
+from watersmeet.joins.core.order import First
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.spread import Counts
 
@@ -247,6 +248,15 @@ class Family(ABC):
     def settling(self) -> tuple[str, ...]:
         """The marks that tell of rows of tables that they change no more; they are no watermarks."""
         return ()
+
+    @property
+    def asks(self) -> First | None:
+        """What it shows of the table that feeds it, if that are the first rows in an order."""
+        return None
+
+    def asked(self, first: First) -> Self:
+        """The same where nothing but the first of its rows is asked for: others that are settled may be left out."""
+        return self
 
     @property
     def needs_clock(self) -> bool:

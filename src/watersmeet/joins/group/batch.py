@@ -120,11 +120,11 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         number += rows.num_rows
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
-        kept = groups.known | ~gone
+        goes_on = np.ones(len(stored), np.bool_) if over is None else over.left(stored)
         # What has ended with this batch is never asked for again.
-        spine.add(stored.where(kept if over is None else kept & over.left(stored)))
+        spine.add(stored.where((groups.known | ~gone) & goes_on))
         counts = counted(counts, groups.ends, (~gone).astype(np.int64) - groups.known)
-        changes = _changes(grouping, folding, groups)
+        changes = _changes(grouping, folding, groups, goes_on)
     elif not grouping.keys and not counts:
         counts, changes = {int(HIGHEST): 1}, (_of_nothing(grouping),)
     spine.forget(over)
@@ -307,8 +307,11 @@ def _stored(layout: Layout, groups: Groups) -> Rows:
     return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(names)))
 
 
-def _changes(grouping: GroupBy, folding: Folding, groups: Groups) -> tuple[pa.Table, ...]:
-    """The old rows that are shown no longer, with -1, and the new ones, with 1."""
+def _changes(grouping: GroupBy, folding: Folding, groups: Groups, goes_on: Bools) -> tuple[pa.Table, ...]:
+    """The old rows that are shown no longer, with -1, and the new ones, with 1; ``goes_on``: whose group has not ended.
+
+    Of new rows of groups that have ended, only those that may be among the first that are asked for.
+    """
     old, new = (_values(grouping, folding, accumulators) for accumulators in (groups.old, groups.new))
     old = [_like(one, other) for one, other in zip(old, new, strict=True)]
     shown = groups.shown()
@@ -316,14 +319,25 @@ def _changes(grouping: GroupBy, folding: Folding, groups: Groups) -> tuple[pa.Ta
     for one, other in zip(old, new, strict=True):
         # What is equal but not the same bit by bit, deep inside, must be told: it would not cancel out later.
         changed |= True if pa.types.is_nested(other.type) else ~same(one, other)
+    leave, come = (changed & some for some in shown)
+    come[_left_out(grouping, groups.keys, new, np.flatnonzero(come & ~goes_on))] = False
     tables = [
-        _told(grouping, groups.keys, part, changed & some, weight)
-        for part, some, weight in zip((old, new), shown, (-1, 1), strict=True)
+        _told(grouping, groups.keys, part, some, weight) for part, some, weight in ((old, leave, -1), (new, come, 1))
     ]
     if any(pa.types.is_nested(column.type) for column in new) and all(table.num_rows for table in tables):
         together = joined_tables(tables)
         tables = [consolidated(together, together.column_names[:-1])]
     return tuple(table for table in tables if table.num_rows)
+
+
+def _left_out(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Array], settled: Ints) -> Ints:
+    """Which of the rows at these places, that are settled, will never be among the first that are asked for."""
+    if grouping.first is None or not settled.size:
+        return settled[:0]
+    named = dict(zip([*keys.schema.names, *grouping.extra], [*keys.columns, *columns], strict=False))
+    asked = dict.fromkeys((*grouping.first.by, *(by.column for by in grouping.first.order)))
+    rows = pa.RecordBatch.from_arrays([named[name].take(pa.array(settled)) for name in asked], names=list(asked))
+    return settled[~grouping.first.may_have(rows)]
 
 
 def _values(grouping: GroupBy, folding: Folding, accumulators: Accumulators) -> list[pa.Array]:

@@ -21,6 +21,10 @@ the mark are forgotten; the row that they had stands.
 The bounds of windows have marks behind a grouping: no row of the table changes any more in which one of them is at or
 before its mark. A grouping over such a table whose keys have such a column forgets groups by it, as by windows.
 
+Where only the first of its rows in an order are asked for, a row of a group that ends with a batch is left out if as
+many are before it among the rows of other groups that end with it in this shard: none of these is ever taken back, so
+that it will never be among the first.
+
 With a session the window is one that grows: each row brings its own, and those of one key that overlap or touch are one
 window, from the first start to the last end. Its row then takes the place of theirs. What is forgotten meets nobody.
 
@@ -33,15 +37,16 @@ there, computed exactly and rounded once: neither order, nor batches, nor rows t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.order import First
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.group.aggregates import canonical, function_of, is_aggregate, sees_all
 from watersmeet.joins.group.batch import step
@@ -89,6 +94,7 @@ class GroupBy(Family):
     - ``settled``: a key column, a time, by which the rows of a table are settled, which is also the name of its mark
     - ``settles``: the marks that are handed on, each with how far it is behind the one that ends windows; of a table's
       rows, those of all such keys as they came
+    - ``first``: what is asked for of its table, by columns of the emission; None: all rows
     - ``max_rows``: how many groups are kept at most; more of them fail the batch, since a group cannot be dropped
 
     >>> from watersmeet.testing import MemoryStore
@@ -115,6 +121,7 @@ class GroupBy(Family):
     session: str | None = None
     settled: str | None = None
     settles: tuple[tuple[str, int], ...] = ()
+    first: First | None = None
 
     def __post_init__(self) -> None:
         if (self.window_end is None) != (self.time is None):
@@ -152,6 +159,10 @@ class GroupBy(Family):
     def ending(self) -> str | None:
         """The mark that ends groups; None: nothing does."""
         return self.settled if self.time is None else self.time
+
+    def asked(self, first: First) -> Self:
+        """The same, if its groups end."""
+        return self if self.ending is None else replace(self, first=first)
 
     @property
     def is_weighted(self) -> bool:

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, key_ids
-from watersmeet.joins.core.condition import same
-from watersmeet.joins.core.matching import HIGHEST, Ints
+from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.order import are_least, ranks_of
 from watersmeet.joins.group.members import put_together
 from watersmeet.joins.state.table import Table, unweighted
 
 if TYPE_CHECKING:
     from watersmeet.joins.state.layout import Over, Rows
-    from watersmeet.joins.top.operator import Order, Top
+    from watersmeet.joins.top.operator import Top
 
 
 def changed(
@@ -54,38 +53,6 @@ def _narrow(groups: Ints) -> npt.NDArray[np.integer[Any]]:
     return groups.astype(np.uint16) if groups.size and int(groups.max()) < 2**16 else groups
 
 
-def ranks_of(array: pa.Array, by: Order) -> Ints:
-    """For each value a number that is less where it comes first, and the same where values are equal."""
-    is_null = array.is_null().to_numpy(zero_copy_only=False)
-    if pa.types.is_integer(array.type) and array.type != pa.uint64():
-        places = pc.fill_null(array, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        if places.min(initial=0) <= -HIGHEST or places.max(initial=0) >= HIGHEST - 1:
-            # There must be a number for NULL beyond all of them, and each must have a negative.
-            places = np.unique(places, return_inverse=True)[1].astype(np.int64)
-    else:
-        places = _places(array)
-    places = -places if by.descending else places
-    if not is_null.any():
-        return places
-    nowhere = int(np.abs(places).max(initial=0)) + 1
-    return np.where(is_null, nowhere if by.nulls_last else -nowhere, places)
-
-
-def _places(array: pa.Array) -> Ints:
-    """The place of each value among all, the same where values are equal."""
-    plain = array
-    if pa.types.is_temporal(array.type) and not pa.types.is_date32(array.type):
-        plain = array.view(pa.int64())
-    elif pa.types.is_boolean(array.type):
-        plain = array.cast(pa.int8())
-    order = pc.sort_indices(plain).to_numpy()
-    sorted_ = plain.take(pa.array(order))
-    places = np.zeros(len(array), np.int64)
-    if len(array) > 1:
-        places[order[1:]] = np.cumsum(~same(sorted_.slice(1), sorted_.slice(0, len(array) - 1)))
-    return places
-
-
 def negated(rows: Rows) -> Rows:
     """Rows that go."""
     return rows.with_beside(**{WEIGHT: -rows.weights})
@@ -103,10 +70,7 @@ def _first(top: Top, rows: Rows, sorted_: Callable[[Rows], Ints]) -> Rows:
     groups = key_ids(rows.table, top.by)
     if top.limit == 1:
         # What another row of its group is before, by what counts first, need not be sorted.
-        ranks = ranks_of(rows.table.column(top.order[0].column), top.order[0])
-        least = np.full(int(groups.max()) + 1, HIGHEST)
-        np.minimum.at(least, groups, ranks)
-        some = ranks == least[groups]
+        some = are_least(ranks_of(rows.table.column(top.order[0].column), top.order[0]), groups)
         rows, groups = rows.where(some), groups[some]
     order = sorted_(rows)
     order = order[np.argsort(_narrow(groups[order]), kind="stable")]

@@ -30,24 +30,16 @@ from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import Emission, Family, Marks, Store
+from watersmeet.joins.core.order import First, Order, ranks_of
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
 from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, keep_within, unweighted
-from watersmeet.joins.top.of_groups import changed, negated, ranks_of
+from watersmeet.joins.top.of_groups import changed, negated
 
 CODE, ARRIVAL = "#code", "#arrival"
-
-
-@dataclass(frozen=True)
-class Order:
-    """A column that rows are ordered by."""
-
-    column: str
-    descending: bool = False
-    nulls_last: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,6 +215,11 @@ class Top(Family):
     def settling(self) -> tuple[str, ...]:
         """That of what makes a group."""
         return () if self.settled is None else (self.settled,)
+
+    @property
+    def asks(self) -> First:
+        """The rows that it shows."""
+        return First(self.by, self.order, self.limit)
 
     @property
     def sides(self) -> tuple[Port]:
