@@ -21,8 +21,9 @@ from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
-from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, fold_marks, from_blobs
+from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, SPACER, fold_marks, from_blobs
 from watersmeet.spark.exchange.shards import partition_of
+from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import accepted_before, enter_state, run_group, state_partitions
 
 if TYPE_CHECKING:
@@ -109,13 +110,15 @@ class ShardProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of the shards of one group, which comes under the label of one of them."""
         group: dict[int, _Shard] = {}
-        leaving = Leaving()
+        leaving = Leaving(room_here())
         self.label: int = key[0]
         self.entered = self.label
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
             ):
+                if kind == SPACER:
+                    continue
                 one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), leaving))
                 one.take(int(port), kind, blob)
                 if one.bytes and sum(other.bytes for other in group.values()) > self.bytes_per_step:
