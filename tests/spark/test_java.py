@@ -144,7 +144,7 @@ def test_spark_runs_on_the_bundled_java(tmp_path: Path) -> None:
 def test_no_setting_stands_on_the_command_line_of_the_jvm(spark: SparkSession) -> None:
     found = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if is_mine(path)]
     [arguments] = [text.replace(b"\0", b" ").decode() for text in found if b"SparkSubmit" in text]
-    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "50000"
+    assert spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch") == "16384"
     assert "maxRecordsPerBatch" not in arguments
     assert "--conf" not in arguments
 

@@ -16,7 +16,7 @@ from watersmeet.joins.core.operator import Emission, Family, Report
 from watersmeet.joins.core.spread import Counts
 from watersmeet.joins.state.layout import one_batch
 from watersmeet.spark.exchange.examples import Examples
-from watersmeet.spark.exchange.packing import LATE, ROWS, UNMATCHED, to_blob
+from watersmeet.spark.exchange.packing import LATE, ROWS, SPACER, UNMATCHED, spacers, to_blob
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,13 +39,17 @@ FEW = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
 """When so many bytes of records wait, they are handed to Spark."""
-_COLUMNS = [part.split()[0] for part in MET_DDL.split(", ")]
+MET_NAMES = [part.split()[0] for part in MET_DDL.split(", ")]
 
 
 class Leaving:
-    """Records that Spark has not got yet. Rows of one kind that follow each other become one record."""
+    """Records that Spark has not got yet. Rows of one kind that follow each other become one record.
 
-    def __init__(self) -> None:
+    ``room``: how many bytes there may be per record, where Spark counts records alone.
+    """
+
+    def __init__(self, room: int | None = None) -> None:
+        self.room = room
         self.records: list[tuple[int, int | None, bytes | None, str | None]] = []
         self.batches: list[pa.RecordBatch] = []
         self.kind: tuple[int, int | None] = (ROWS, None)
@@ -67,7 +71,7 @@ class Leaving:
     def add(self, kind: int, port: int | None = None, *, blob: bytes | None = None, report: str | None = None) -> None:
         """Take a record that is complete."""
         self.close()
-        self.records.append((kind, port, blob, report))
+        self._append(kind, port, blob, report)
         self.bytes += len(blob or b"")
 
     def frame(self) -> pd.DataFrame:
@@ -76,7 +80,7 @@ class Leaving:
 
         self.close()
         taken, self.records, self.bytes = self.records, [], 0
-        return pd.DataFrame(taken, columns=pd.Index(_COLUMNS), dtype=object)
+        return pd.DataFrame(taken, columns=pd.Index(MET_NAMES), dtype=object)
 
     def close(self) -> None:
         """Make a record of the rows that wait."""
@@ -85,8 +89,12 @@ class Leaving:
             if rows < FEW * len(self.batches):
                 # Each costs as much as so many rows on its way out, and there are some of every shard.
                 self.batches = [one_batch(pa.Table.from_batches(self.batches))]
-            self.records.append((*self.kind, to_blob(self.batches), None))
+            self._append(*self.kind, to_blob(self.batches))
             self.batches = []
+
+    def _append(self, kind: int, port: int | None, blob: bytes | None, report: str | None = None) -> None:
+        self.records.append((kind, port, blob, report))
+        self.records += [(SPACER, None, None, None)] * spacers(blob, self.room)
 
 
 class Tally:

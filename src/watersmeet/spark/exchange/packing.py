@@ -27,12 +27,13 @@ from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.exchange.alike import Alike, Batches
 from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Columns
 from watersmeet.spark.exchange.shards import groups, shard_of
+from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import state_partitions
 
-ROWS, MARKS, LATE, REPORT, UNMATCHED, INSIDE = 0, 1, 2, 3, 4, 5
+ROWS, MARKS, LATE, REPORT, UNMATCHED, INSIDE, SPACER = 0, 1, 2, 3, 4, 5, 6
 """The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
 died alone and go to an output of their own; and the numbers of a join that feeds another one in the same operator, with
-its place there as the port."""
+its place there as the port. Spacers are passed over, see `spacers`."""
 
 PACKED_DDL = "shard INT, of INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema(
@@ -57,6 +58,7 @@ BYTES_AT_ONCE = 4 * 2**20
 
 Record = tuple[int, int, int, bytes]
 """Shard, port, kind and blob."""
+Spacer = tuple[int, int, int, None]
 
 
 @dataclass(frozen=True)
@@ -358,11 +360,14 @@ def _place(seen: int) -> int:
 def records(given: Iterable[Record], shards: tuple[int, ...]) -> Batches:
     """Records for some of these shards as batches, each under the label of its group."""
     under = groups(shards, state_partitions())
-    waiting: list[Record] = []
+    room = room_here()
+    waiting: list[Record | Spacer] = []
     size = 0
     for record in given:
+        shard, port, _, blob = record
         waiting.append(record)
-        size += len(record[-1])
+        waiting += [(shard, port, SPACER, None)] * spacers(blob, room)
+        size += len(blob)
         if size > BYTES_AT_ONCE:
             yield _as_batch(waiting, under)
             waiting, size = [], 0
@@ -370,7 +375,19 @@ def records(given: Iterable[Record], shards: tuple[int, ...]) -> Batches:
         yield _as_batch(waiting, under)
 
 
-def _as_batch(given: Sequence[Record], under: Mapping[int, int]) -> pa.RecordBatch:
+def spacers(blob: bytes | None, room: int | None) -> int:
+    """How many empty records follow one with that blob, where there is room for so many bytes in each.
+
+    So the number of records that follow each other bounds their bytes, where Spark does not: a blob is smaller than the
+    room of its record and its spacers.
+
+    >>> [spacers(bytes(size), 4096) for size in (4095, 4096, 10000)], spacers(bytes(10000), None)
+    ([0, 1, 2], 0)
+    """
+    return 0 if blob is None or room is None else len(blob) // room
+
+
+def _as_batch(given: Sequence[Record | Spacer], under: Mapping[int, int]) -> pa.RecordBatch:
     shards, *rest = zip(*given, strict=True)
     columns = [[under[shard] for shard in shards], shards, *rest]
     return pa.RecordBatch.from_arrays(

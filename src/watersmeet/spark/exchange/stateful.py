@@ -20,8 +20,9 @@ from watersmeet.joins.state.format import FORMAT, READ
 from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
-from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, fold_marks, from_blobs
+from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, SPACER, fold_marks, from_blobs
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
+from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import accepted_before, run_group
 
 if TYPE_CHECKING:
@@ -84,12 +85,14 @@ class ShardProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's
         """One batch of the shards of one group, which comes under the label of one of them."""
         group: dict[int, _Shard] = {}
-        leaving = Leaving()
+        leaving = Leaving(room_here())
         states = States(self.handle, self.state, key[0])
         for records in rows:
             for shard, port, kind, blob in zip(
                 records["of"], records["port"], records["kind"], records["blob"], strict=True
             ):
+                if kind == SPACER:
+                    continue
                 one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, leaving))
                 one.take(int(port), kind, blob)
                 if one.bytes and sum(other.bytes for other in group.values()) > self.bytes_per_step:

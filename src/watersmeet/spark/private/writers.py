@@ -20,8 +20,10 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from watersmeet.spark.private.crossings import IN_BATCHES, Crossing, crossings_of
+
 _TOKEN = re.compile(rb"watersmeet:[^\x00]{0,500}?#([0-9a-f]{16})\.")
-_LOCATION, _NAME = "checkpointlocation", "#name"
+_LOCATION, _NAME, _SINK = "checkpointlocation", "#name", "#sink"
 _NOTED = "_watersmeet_noted"
 FORMAT = "#format"
 """Among the options of a source: its format, where that is seen."""
@@ -33,9 +35,9 @@ Sources = list[tuple[int, dict[str, str]]]
 BeforeStart = Callable[[Any, str, tuple[str, ...], Sources, Mapping[str, str]], Started]
 """Called before a start with the session, the checkpoint, the tokens of the joins, the sources, and the options of the
 writer by their names in small letters; it may refuse."""
-Settings = Callable[[Any, str | None, tuple[str, ...]], Mapping[str, str]]
+Settings = Callable[[Any, str | None, tuple[str, ...], tuple[Crossing, ...] | None], Mapping[str, str]]
 """Asked before a start for settings that the session does not have and the query is to get, with the session, the
-checkpoint if it is known, and the tokens."""
+checkpoint if it is known, the tokens, and what crosses to Python if that is known."""
 _starting = RLock()
 
 
@@ -48,7 +50,7 @@ def watch_starts(writer: type, before: BeforeStart, settings: Settings) -> None:
         return
     setattr(writer, _NOTED, {})
     made: Any = writer
-    for name in ("option", "options", "queryName"):
+    for name in ("option", "options", "queryName", "format", "foreach", "foreachBatch"):
         setattr(made, name, _noting(getattr(made, name)))
     for name in ("start", "toTable"):
         setattr(made, name, _watched(getattr(made, name), before, settings))
@@ -72,7 +74,7 @@ def _watched(method: Callable[..., Any], before: BeforeStart, settings: Settings
             return method(self, *args, **named)
         checkpoint = _checkpoint(self, session)
         after = before(session, checkpoint, tokens, sources_of(self), getattr(self, _NOTED)) if checkpoint else None
-        with _set(session, settings(session, checkpoint, tokens)):
+        with _set(session, settings(session, checkpoint, tokens, _crossings(self, session, method.__name__))):
             query = method(self, *args, **named)
         if after is not None:
             after(query)
@@ -96,6 +98,9 @@ def _note(writer: Any, method: Callable[..., Any], args: tuple[Any, ...], named:
     """Note the options that a call gives, and the name of the query."""
     said = signature(method).bind(writer, *args, **named).arguments
     told: dict[str, Any] = {**said.get("options", {}), _NAME: said.get("queryName")}
+    told[_SINK] = said.get("source") or said.get("format")
+    if "func" in said or "f" in said:
+        told[_SINK] = IN_BATCHES + str(getattr(said.get("func"), "__module__", ""))
     if "key" in said:
         told[said["key"]] = said["value"]
     known = {name.lower(): str(value) for name, value in told.items() if value is not None}
@@ -114,6 +119,14 @@ def _tokens(writer: Any) -> tuple[Any, tuple[str, ...]]:
     except AttributeError:
         return None, ()
     return session, tuple(dict.fromkeys(found.decode() for found in _TOKEN.findall(plan)))
+
+
+def _crossings(writer: Any, session: Any, method: str) -> tuple[Crossing, ...] | None:
+    """What crosses to Python in what is written; None: that cannot be told, as of a table that may be anything."""
+    if method == "toTable" or not hasattr(writer, "_df"):
+        return None
+    sink = getattr(writer, _NOTED).get(_SINK) or session.conf.get("spark.sql.sources.default", "")
+    return crossings_of(writer._df, sink)
 
 
 def sources_of(writer: Any) -> Sources:

@@ -21,6 +21,8 @@ from watersmeet.physical.difference import Told
 from watersmeet.physical.identity import identity_of, words_of
 from watersmeet.physical.nodes import QueryPlan
 from watersmeet.spark.compile.shards import PARTITIONS, partitions_of
+from watersmeet.spark.exchange.crossing import is_bounded
+from watersmeet.spark.private.crossings import BYTES, RECORDS, UNLIMITED, Crossing, room
 from watersmeet.spark.private.files import Folder, LocalFolder, folder_of
 from watersmeet.spark.private.local_files import quickly_here
 from watersmeet.spark.private.told import tell_workers
@@ -97,8 +99,12 @@ def _before_start(
     return started
 
 
-def _settings(spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...]) -> dict[str, str]:
+def _settings(
+    spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ...], crossings: tuple[Crossing, ...] | None
+) -> dict[str, str]:
     """What a query is to be set to where nobody has said otherwise: what a session of ours is, and its partitions.
+
+    Where the number of rows bounds the bytes of all that crosses to Python, Spark need not count them.
 
     In a session of ours a checkpoint on this machine is written as `watersmeet run` writes it, but for the logs of
     sources: these have the settings that the session has when Spark first looks at them, after the start.
@@ -109,6 +115,8 @@ def _settings(spark: SparkSession, checkpoint: str | None, tokens: tuple[str, ..
     if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
         wanted |= quickly_here(spark)
     given = spark.conf.getAll
+    if crossings is not None and is_bounded(crossings, room(given.get(RECORDS, STATE[RECORDS]))):
+        wanted |= {BYTES: UNLIMITED}
     return {name: value for name, value in wanted.items() if name not in given}
 
 

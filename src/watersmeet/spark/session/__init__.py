@@ -37,8 +37,9 @@ STATE = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Rows per Arrow batch that crosses to Python: the cost of a crossing is per call, not per row.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    # Rows per Arrow batch that crosses to Python: a crossing costs something per call; and with fewer, a record of the
+    # exchange has more room (see `watersmeet.spark.private.crossings`).
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
 }
 """What every session of ours is set to, wherever it runs."""
 
