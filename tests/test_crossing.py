@@ -108,9 +108,8 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Shard:
         bytes = 0
-        tallies = ()
 
-        def __init__(self, processor: Any, label: int, leaving: Leaving) -> None:
+        def __init__(self, processor: Any, label: int, states: Any, leaving: Leaving) -> None:
             self.label = label
 
         def take(self, port: int, kind: int, blob: bytes) -> None:
@@ -120,14 +119,18 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         def split(self) -> Any:
             raise AssertionError("nothing is that large")
 
-        def close(self) -> Any:
+        @property
+        def stores(self) -> Any:
+            # All records have come.
             raise StopAsyncIteration
 
     monkeypatch.setattr(stateful, "_Shard", Shard)
     records = packed(5_000).to_pandas()
     assert SPACER in records["kind"].tolist()
+    processor: Any = ShardProcessor((), Shards(3, frozenset()))
+    processor.handle = processor.state = None
     with pytest.raises(StopAsyncIteration):
-        list(ShardProcessor((), Shards(3, frozenset())).handleInputRows((3,), iter([records]), None))
+        list(processor.handleInputRows((3,), iter([records]), None))
     assert SPACER not in {kind for _, _, kind in came} and {label for label, _, _ in came} == {3, 8}
 
 
