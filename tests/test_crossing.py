@@ -120,7 +120,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError("nothing is that large")
 
         @property
-        def stores(self) -> Any:
+        def tallies(self) -> Any:
             # All records have come.
             raise StopAsyncIteration
 

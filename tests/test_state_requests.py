@@ -23,7 +23,7 @@ from watersmeet.joins.state import cache
 from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.state.spine import State
 from watersmeet.spark.exchange import store
-from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
+from watersmeet.spark.exchange.store import NAME, VALUE, States
 from watersmeet.spark.private.requests import sent_together
 
 SHARD = StructType([StructField("shard", IntegerType())])
@@ -52,13 +52,14 @@ class Server(Thread):
             if not read:
                 return
             waiting += read
-            answers = b""
+            is_asked = False
             while len(waiting) >= 8 and len(waiting) >= 8 + (length := struct.unpack("!ii", waiting[:8])[1]):
                 answer = self.answer(StateRequest.FromString(waiting[8 : 8 + length]), StateResponse)
-                answers += struct.pack("!i", len(answer)) + answer
+                # One by one, as Spark does.
+                connection.sendall(struct.pack("!i", len(answer)) + answer)
                 waiting = waiting[8 + length :]
-            self.rounds += 1 if answers else 0
-            connection.sendall(answers)
+                is_asked = True
+            self.rounds += is_asked
 
     def answer(self, request: Any, response: Any) -> bytes:
         if request.HasField("implicitGroupingKeyRequest"):
@@ -105,9 +106,9 @@ def states(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def test_what_shards_write_goes_out_together_each_to_its_own_state(server: Server, states: States) -> None:
-    stores = [SparkStore(states, shard) for shard in (0, 1, 2)]
+    stores = [states.store(shard) for shard in (0, 1, 2)]
     stores[1].put("gone", b"x")
-    states.flush(stores)
+    states.flush()
     before = server.rounds
     for number, one in enumerate(stores):
         one.put("a", f"of {number}".encode())
@@ -116,7 +117,7 @@ def test_what_shards_write_goes_out_together_each_to_its_own_state(server: Serve
         one.remove("gone")
         assert one.get("a") == f"of {number}".encode() and one.get("gone") is None
     assert server.rounds == before
-    states.flush(stores)
+    states.flush()
     assert server.rounds == before + 1
     kept = {(n, "a"): f"of {n}".encode() for n in range(3)} | {(n, "b"): b"second" for n in range(3)}
     assert server.values == kept
@@ -126,44 +127,74 @@ def test_much_is_written_before_the_others_are_done(
     server: Server, states: States, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "WAITING", 10)
-    first, second = SparkStore(states, 0), SparkStore(states, 1)
+    first, second = states.store(0), states.store(1)
     first.put("little", b"1")
     second.put("much", b"12345678901")
-    assert server.values == {(1, "much"): b"12345678901"}
+    assert server.values == {(1, "much"): b"12345678901", (0, "little"): b"1"}
     # Other requests of the first are about its own state again.
     assert first.get("much") is None
-    states.flush([first, second])
-    assert server.values == {(1, "much"): b"12345678901", (0, "little"): b"1"}
+    first.put("little", b"2")
+    states.flush()
+    assert server.values == {(1, "much"): b"12345678901", (0, "little"): b"2"}
+
+
+def test_more_than_a_socket_holds_is_written(server: Server, states: States) -> None:
+    stores = [states.store(shard) for shard in range(20)]
+    for one in stores:
+        for name in range(100):
+            one.put(str(name), bytes(1_000))
+        one.put("large", bytes(100_000))
+    states.flush()
+    assert len(server.values) == 20 * 101
 
 
 def test_directories_and_small_runs_are_fetched_at_once(server: Server, states: States) -> None:
     layout = Layout(("k", "v"), code="k")
     for shard in range(3):
-        made = SparkStore(states, shard)
-        state = State(made)
+        state = State(states.store(shard))
         for run in range(2):
             state.spine("rows", layout).add(layout.rows(pa.table({"k": np.arange(5), "v": np.arange(5) + 10 * run})))
         state.save()
-        states.flush([made])
-    cache.at_hand = cache.RunCache()
-    stores, before = [SparkStore(states, shard) for shard in range(3)], server.rounds
-    states.fetch(stores)
-    assert server.rounds == before + 2
+    states.flush()
+    cache.at_hand, states.stores = cache.RunCache(), []
+    stores, before = [states.store(shard) for shard in range(3)], server.rounds
+    states.fetch()
+    # The directories, a run, and the other runs.
+    assert server.rounds == before + 3
     for one in stores:
         spine = State(one).spine("rows", layout)
         assert [spine.read(block).table["v"].to_pylist()[0] for block in spine.blocks] == [0, 10]
-    assert server.rounds == before + 2
+    assert server.rounds == before + 3
     # What is at hand is not fetched again; what waits to be written goes before what is stored.
     stores[0].put("directory", b"newer")
-    states.fetch(stores)
-    assert server.rounds == before + 3 and stores[0].get("directory") == b"newer"
+    states.fetch()
+    assert server.rounds == before + 4 and stores[0].get("directory") == b"newer"
 
 
 def test_a_request_that_is_refused_fails_the_batch(states: States) -> None:
-    one = SparkStore(states, 0)
-    one.put("forbidden", b"1")
+    states.store(0).put("forbidden", b"1")
     with pytest.raises(RuntimeError, match="no room"):
-        states.flush([one])
+        states.flush()
+
+
+def test_what_another_version_has_stored_is_left_to_who_refuses_it(server: Server, states: States) -> None:
+    server.values[0, "directory"] = b'{"format": 99}'
+    one = states.store(0)
+    states.fetch()
+    assert one.get("directory") == b'{"format": 99}'
+
+
+def test_wide_rows_are_left_to_who_reads_them(server: Server, states: States) -> None:
+    layout = Layout(("k", "v"), code="k")
+    state = State(states.store(0))
+    for _ in range(3):
+        state.spine("rows", layout).add(layout.rows(pa.table({"k": np.arange(5), "v": ["x" * 50_000] * 5})))
+    state.save()
+    states.flush()
+    cache.at_hand, before = cache.RunCache(), server.rounds
+    states.fetch()
+    # The directory, and one run.
+    assert server.rounds == before + 2
 
 
 def test_another_client_is_asked_one_request_after_the_other() -> None:

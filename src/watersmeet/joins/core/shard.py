@@ -25,7 +25,7 @@ LATE_COLUMN, LATE_BY = "#late_column", "#late_by"
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Positions of rows, in whichever width a family counts them."""
-FEW = 256
+FEW_MET = 256
 """So few rows that met are counted with others: to count costs about as much as to count some more."""
 EXAMPLES = 3
 """How many late rows of a port are told of, whether it shows them or not."""
@@ -39,7 +39,7 @@ class Tally:
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
         self.unmatched: list[tuple[int, pa.Table]] = []
-        self.apart: list[Ints] = []
+        self._apart: list[Ints] = []
         self._delays: Counts | None = None
         self.lateness: Counts | None = None
         self.too_late: list[pa.Table] = []
@@ -49,17 +49,17 @@ class Tally:
         step = stride(rows.size)
         if rows.size:
             apart = times[rows[::step]] - others[other_rows[::step]]
-            if step == 1 and rows.size < FEW:
-                self.apart.append(apart)
+            if step == 1 and rows.size < FEW_MET:
+                self._apart.append(apart)
             else:
                 self._met(spread(apart, rows.size / apart.size))
 
     @property
     def delays(self) -> Counts | None:
         """How many of the rows that met were how far apart; None: none met."""
-        if self.apart:
-            self._met(spread(np.concatenate(self.apart)))
-            self.apart = []
+        if self._apart:
+            self._met(spread(np.concatenate(self._apart)))
+            self._apart = []
         return self._delays
 
     def _met(self, counts: Counts) -> None:

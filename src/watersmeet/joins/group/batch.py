@@ -334,7 +334,7 @@ def _left_out(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Arra
     """Which of the rows at these places, that are settled, will never be among the first that are asked for."""
     if grouping.first is None or not settled.size:
         return settled[:0]
-    named = dict(zip([*keys.schema.names, *grouping.extra], [*keys.columns, *columns], strict=False))
+    named = dict(zip([*keys.schema.names, *grouping.extra[:-1]], [*keys.columns, *columns], strict=True))
     asked = dict.fromkeys((*grouping.first.by, *(by.column for by in grouping.first.order)))
     rows = pa.RecordBatch.from_arrays([named[name].take(pa.array(settled)) for name in asked], names=list(asked))
     return settled[~grouping.first.may_have(rows)]

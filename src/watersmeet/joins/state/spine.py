@@ -23,6 +23,7 @@ from watersmeet.joins.state.apart import Hash, fitting
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.format import (
     DIRECTORY,
+    READ,
     RUN,
     Block,
     Directory,
@@ -47,21 +48,28 @@ BLOCKS_AT_HAND, ROWS_AT_HAND = 64, 4_000_000
 for matches."""
 
 
-FEW = 1_024
+SMALL_RUN = 1_024
 """Runs of so few rows are fetched before anybody asks: where batches are small, most steps read all of them."""
 
 
 def missing_runs(directory: bytes) -> list[tuple[str, str]]:
     """The small runs that a stored directory lists and that are not at hand: the shard's name, and theirs."""
     read = json.loads(directory)
+    if read.get("format") not in READ:
+        # Whoever opens it says so.
+        return []
     owner: str = read["owner"]
     blocks = (block for runs in read["runs"].values() for run in runs for block in run)
-    return [(owner, name) for name, rows, *_ in blocks if rows <= FEW and not cache.at_hand.has(owner, name)]
+    return [(owner, name) for name, rows, *_ in blocks if rows <= SMALL_RUN and not cache.at_hand.has(owner, name)]
 
 
-def take_run(owner: str, name: str, value: bytes) -> None:
-    """Have a run at hand that was fetched."""
-    cache.at_hand.put_again(owner, name, decode_rows(value))
+def take_run(owner: str, name: str, value: bytes) -> bool:
+    """Have a run at hand that was fetched; False: it is not small, since its rows are wide."""
+    run = decode_rows(value)
+    if run.nbytes >= cache.SMALLEST:
+        return False
+    cache.at_hand.put(owner, name, run)
+    return True
 
 
 class State:

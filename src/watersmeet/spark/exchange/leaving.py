@@ -35,7 +35,7 @@ REPORT_DDL = (
     + ", examples STRING"
 )
 """The numbers of a step, which a record of them holds as JSON."""
-FEW = 1_024
+ROWS_PER_BATCH = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
 """When so many bytes of records wait, they are handed to Spark."""
@@ -86,7 +86,7 @@ class Leaving:
         """Make a record of the rows that wait."""
         if self.batches:
             rows = sum(batch.num_rows for batch in self.batches)
-            if rows < FEW * len(self.batches):
+            if rows < ROWS_PER_BATCH * len(self.batches):
                 # Each costs as much as so many rows on its way out, and there are some of every shard.
                 self.batches = [one_batch(pa.Table.from_batches(self.batches))]
             self._append(*self.kind, to_blob(self.batches))

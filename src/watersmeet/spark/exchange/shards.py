@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 _MASK = 0xFFFFFFFF
 SHARDS_PER_GROUP = 32
-"""The records of a group wait together, so that without a limit all of a batch might be in memory at once."""
+"""The records of a group wait together, up to a limit where an operator may take some of them before the others."""
 
 
 def labels(shards: int) -> tuple[int, ...]:

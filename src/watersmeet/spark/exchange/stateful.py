@@ -99,14 +99,14 @@ class ShardProcessor(StatefulProcessor):
                     fullest = max(group.values(), key=lambda other: other.bytes)
                     yield from fullest.split()
         shards = sorted(group.values(), key=lambda one: one.label)
-        stores = [store for one in shards for store in one.stores]
+        # What is read and written for all of them counts as the time of one.
         with shards[0].tallies[-1].computing():
-            states.fetch(stores)
+            states.fetch()
         for one in shards:
             yield from one.close()
         with shards[-1].tallies[-1].computing():
             leaving.close()
-            states.flush(stores)
+            states.flush()
         for one in shards:
             one.tell()
         yield leaving.frame()
@@ -126,7 +126,7 @@ class _Shard:
         self.stages = processor.stages
         self.leaving = leaving
         self.is_checked = False
-        self.stores = [SparkStore(states, label, prefix) for prefix in prefixes(len(self.stages))]
+        self.stores = [states.store(label, prefix) for prefix in prefixes(len(self.stages))]
         self.tallies = [self._tally(stage, processor.shards, processor.rows) for stage in self.stages]
         self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._around)
         split = (stage.ports for stage in self.stages if stage.link.operator.may_split)

@@ -6,7 +6,7 @@ all shards at once, and what it writes waits until all of them are done, and goe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
@@ -21,8 +21,10 @@ from watersmeet.spark.private.told import enter_state, state_partitions
 # As types, not as text: Spark would have the JVM parse a text anew in every task.
 NAME = StructType([StructField("name", StringType())])
 VALUE = StructType([StructField("value", BinaryType())])
-WAITING = 2**20
-"""When so many bytes wait to be written, they are."""
+WAITING = 4 * 2**20
+"""When so many bytes of a group wait to be written, they are."""
+AT_ONCE = 16
+"""So many runs are fetched at once."""
 
 
 class States:
@@ -32,31 +34,47 @@ class States:
         self.handle = handle
         self.state = state
         self.label = self.entered = label
+        self.stores: list[SparkStore] = []
+        self.waiting = 0
 
-    def enter(self, shard: int) -> None:
-        """Let requests be about the state of that shard from now on."""
-        if self.entered != shard:
-            _check_place(shard, self.label)
-            enter_state(self.handle, shard)
-            self.entered = shard
+    def store(self, shard: int, prefix: str = "") -> SparkStore:
+        """The part of a shard whose names all begin with ``prefix``."""
+        self.stores.append(SparkStore(self, shard, prefix))
+        return self.stores[-1]
 
-    def fetch(self, stores: Sequence[SparkStore]) -> None:
+    def enter(self, shard: int) -> bool:
+        """Let requests be about the state of that shard from now on; whether that took one."""
+        if self.entered == shard:
+            return False
+        _check_place(shard, self.label)
+        enter_state(self.handle, shard)
+        self.entered = shard
+        return True
+
+    def fetch(self) -> None:
         """Fetch what a step will most likely read: the directories, then small runs that are not at hand."""
-        directories = self._fetched([(store, DIRECTORY) for store in stores if DIRECTORY not in store.changed])
-        missing: dict[tuple[SparkStore, str], str] = {}
+        directories = self._fetched([(store, DIRECTORY) for store in self.stores if DIRECTORY not in store.changed])
+        missing: list[tuple[SparkStore, str, str]] = []
         for (store, name), value in directories.items():
             store.fetched[name] = value
-            if value is not None:
-                missing |= {(store, RUN + run): owner for owner, run in missing_runs(value)}
-        for (store, name), value in self._fetched(missing).items():
-            if value is not None:
-                take_run(missing[store, name], name.removeprefix(RUN), value)
+            missing += [] if value is None else [(store, *run) for run in missing_runs(value)]
+        # The first one tells how wide rows are.
+        start, size = 0, 1
+        while start < len(missing):
+            some = missing[start : start + size]
+            found = self._fetched([(store, RUN + name) for store, _, name in some])
+            for store, owner, name in some:
+                value = found[store, RUN + name]
+                if value is not None and not take_run(owner, name, value):
+                    return
+            start, size = start + size, AT_ONCE
 
-    def flush(self, stores: Iterable[SparkStore]) -> None:
+    def flush(self) -> None:
         """Write what waits."""
+        self.waiting = 0
         with sent_together(self.handle):
-            for store in stores:
-                store.flush()
+            for store in self.stores:
+                store.write()
 
     def _fetched(self, names: Iterable[tuple[SparkStore, str]]) -> Mapping[tuple[SparkStore, str], bytes | None]:
         """Values of stores, asked for at once."""
@@ -64,8 +82,7 @@ class States:
         found: list[Any] = []
         with sent_together(self.handle) as answers:
             for store, name in names:
-                if self.entered != store.shard:
-                    self.enter(store.shard)
+                if self.enter(store.shard):
                     asked.append(None)
                     found.append(None)
                 asked.append((store, name))
@@ -86,13 +103,12 @@ class SparkStore:
     asked.
     """
 
-    def __init__(self, states: States, shard: int, prefix: str = "") -> None:
+    def __init__(self, states: States, shard: int, prefix: str) -> None:
         self.states = states
         self.shard = shard
         self.prefix = prefix
         self.fetched: dict[str, bytes | None] = {}
         self.changed: dict[str, bytes | None] = {}
-        self.waiting = 0
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
@@ -112,8 +128,8 @@ class SparkStore:
         """Forget the value of that name."""
         self._change(name, None)
 
-    def flush(self) -> None:
-        """Write what waits."""
+    def write(self) -> None:
+        """Write what waits, a request for each name; see `States.flush`."""
         if self.changed:
             self.states.enter(self.shard)
         for name, value in self.changed.items():
@@ -121,14 +137,14 @@ class SparkStore:
                 self.states.state.removeKey((self.prefix + name,))
             else:
                 self.states.state.updateValue((self.prefix + name,), (value,))
-        self.changed, self.waiting = {}, 0
+        self.changed = {}
 
     def _change(self, name: str, value: bytes | None) -> None:
         self.fetched.pop(name, None)
         self.changed[name] = value
-        self.waiting += len(value or b"")
-        if self.waiting > WAITING:
-            self.states.flush([self])
+        self.states.waiting += len(value or b"")
+        if self.states.waiting > WAITING:
+            self.states.flush()
 
 
 def _check_place(shard: int, label: int) -> None:

@@ -2,8 +2,8 @@
 
 Why: PySpark waits for the answer to every request before it sends the next one, and where batches are small that is
 most of the time of a shard. Uses: the client behind the handle of a stateful processor, of which ``sockfile`` takes
-requests and `_receive_proto_message` reads the answer to one; and that Spark answers requests in their order. Seen in:
-4.0 to 4.3. Where something is missing each request waits for its answer, as ever.
+requests and `_receive_proto_message` reads the answer to one; and that Spark answers requests in their order.
+Seen in: 4.0 to 4.3. Where something is missing each request waits for its answer, as ever.
 """
 
 from __future__ import annotations
@@ -13,42 +13,49 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
+REQUESTS, BYTES = 32, 64 * 1024
+"""So many requests go out before their answers are read, unless they have more bytes: if more answers waited than a
+socket holds, Spark would no longer read; and after one that it cannot answer it does not."""
+
 Answers = list[bytes]
 """What was answered to each of some requests."""
 
 
 @contextmanager
 def sent_together(handle: Any) -> Generator[Answers | None]:
-    """Send the requests that are made meanwhile at the end, at once; the answers are there after that.
+    """Send the requests that are made meanwhile at the end, some at a time; the answers are there after that.
 
-    Until then each seems to be answered by nothing. None: each is sent when it is made. Either all requests are long or
-    all answers: if both were, each side would wait for the other to read.
+    Until then each seems to be answered by nothing. None: each is sent when it is made.
     """
     client = handle._statefulProcessorApiClient
     if not hasattr(client, "sockfile") or not hasattr(client, "_receive_proto_message"):
         yield None
         return
     file, receive = client.sockfile, client._receive_proto_message
-    requests, made, answers = BytesIO(), 0, Answers()
+    requests, ends, answers = BytesIO(), list[int](), Answers()
 
-    def answered() -> tuple[int, str, bytes]:
-        nonlocal made
-        made += 1
+    def pretended() -> tuple[int, str, bytes]:
+        ends.append(requests.tell())
         return 0, "", b""
 
-    client.sockfile, client._receive_proto_message = requests, answered
+    client.sockfile, client._receive_proto_message = requests, pretended
     try:
         yield answers
     finally:
         client.sockfile = file
+        # What PySpark has by that name is there again.
         del client._receive_proto_message
-    file.write(requests.getvalue())
-    file.flush()
-    for _ in range(made):
-        status, error, value = receive()
-        if status != 0:
-            raise RuntimeError(f"the state cannot be read or written: {error}")
-        answers.append(value)
+    start = sent = 0
+    for made, end in enumerate(ends, 1):
+        if made == len(ends) or made - sent >= REQUESTS or ends[made] - start > BYTES:
+            file.write(requests.getbuffer()[start:end])
+            file.flush()
+            for _ in range(made - sent):
+                status, error, value = receive()
+                if status != 0:
+                    raise RuntimeError(f"the state cannot be read or written: {error}")
+                answers.append(value)
+            start, sent = end, made
 
 
 def value_of(handle: Any, answer: bytes) -> Any:
