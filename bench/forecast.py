@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from bench.contender import FRAMES
 from bench.data import LAG_SECONDS, SECONDS_PER_BATCH, Workload
 from watersmeet.forecast.costs import MEASURED
 from watersmeet.forecast.query import Given, batch_seconds
@@ -38,7 +39,7 @@ def forecast_of(measured: dict[str, Any]) -> dict[str, Beside]:
     given = Given({}, CORES, measured["shards"])
     results = measured["results_per_second"] * measured["seconds_per_batch"]
     row = 28.0 + (workload.text + 4 if workload.text else 0)
-    is_columnar = measured["contender"] != "watersmeet-frames"
+    is_columnar = measured["contender"] != FRAMES
     seconds = batch_seconds(per_batch, results, given, row=row, columns=is_columnar)
     kept = per_batch / SECONDS_PER_BATCH * (workload.within + LAG_SECONDS)
     kept = min(kept, per_batch * workload.batches)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
-from bench.contender import Run
+from bench.contender import FRAMES, FRAMES_WIDE, Run
 from bench.data import Workload
 from bench.growth import largest, points
 
@@ -22,7 +22,7 @@ Section = Callable[[Workload], list[Run]]
 
 def throughput(workload: Workload) -> list[Run]:
     """Rows per second in steady state, beside Spark's own joins and the floor."""
-    contenders = ("watersmeet", "watersmeet-frames", MEMORY, ROCKSDB)
+    contenders = ("watersmeet", FRAMES, FRAMES_WIDE, MEMORY, ROCKSDB)
     return [Run("floor", workload), *(Run(contender, workload, agrees="inner") for contender in contenders)]
 
 
@@ -70,7 +70,7 @@ def shards(workload: Workload) -> list[Run]:
 def defaults(workload: Workload) -> list[Run]:
     """A session that is not ours, with Spark's own settings: batches of 200,000 rows, beside Spark's own join."""
     part = replace(workload, rows=workload.rows // 8, batches=max(2, workload.batches * 5 // 16))
-    return [Run(c, part, f"{c}, Spark's settings", plain=True, agrees="inner") for c in ("watersmeet-frames", MEMORY)]
+    return [Run(c, part, f"{c}, Spark's settings", plain=True, agrees="inner") for c in (FRAMES, MEMORY)]
 
 
 def start(workload: Workload) -> list[Run]:
@@ -148,7 +148,7 @@ def forecast(workload: Workload) -> list[Run]:
         Run("watersmeet", half, "four times the shards", shards=8),
         Run("watersmeet", replace(half, text=200), "rows with 200 bytes of text"),
         Run("watersmeet", replace(half, keys=workload.keys // 40), "forty times the results"),
-        Run("watersmeet-frames", half, "from DataFrames"),
+        Run(FRAMES, half, "from DataFrames"),
     ]
 
 

@@ -96,7 +96,7 @@ def test_some_runs_of_a_section() -> None:
     assert seen and all("keys" in label for label in seen)
     seen.clear()
     Bench(TINY, measured, lambda _: None, without="rocksdb").section("throughput")
-    assert seen == ["floor", "watersmeet", "watersmeet-frames", MEMORY]
+    assert seen == ["floor", "watersmeet", "watersmeet-frames", "watersmeet-frames-wide", MEMORY]
 
 
 @pytest.mark.spark
@@ -162,9 +162,9 @@ def test_two_trees_are_measured_in_turn() -> None:
         return {"median": 0.3 if tree == TREE else 0.2, "results": 7}
 
     found = list(beside(other, ["throughput"], TINY, 2, measured))
-    assert [m.run.contender for m in found] == ["watersmeet", "watersmeet-frames"]
-    assert seen == [TREE, other, other, TREE] * 2
-    assert [round(m.ratio, 2) for m in found] == [1.5, 1.5]
+    assert [m.run.contender for m in found] == ["watersmeet", "watersmeet-frames", "watersmeet-frames-wide"]
+    assert seen == [TREE, other, other, TREE] * 3
+    assert [round(m.ratio, 2) for m in found] == [1.5] * 3
     console = Console(width=120)
     with console.capture() as shown:
         console.print(table(found))
