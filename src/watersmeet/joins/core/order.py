@@ -53,7 +53,8 @@ class First:
             # What another is before by what counts first need not be sorted.
             some = np.flatnonzero(are_least(ranks[0], groups))
         some = some[np.lexsort((*(rank[some] for rank in reversed(ranks)), groups[some]))]
-        begins, differs = _begins(groups[some]), _begins(groups[some])
+        begins = _begins(groups[some])
+        differs = begins.copy()
         for rank in ranks:
             differs |= _begins(rank[some])
         may = np.zeros(size, np.bool_)
