@@ -65,7 +65,7 @@ def _memory(process: int) -> tuple[int, int, int]:
             command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
             if "java" in command[0]:
                 jvm += _megabytes(pid)
-            elif any("daemon" in part or "driver_worker" in part for part in command):
+            elif any(name in part for part in command for name in ("daemon", "driver_worker", "spare")):
                 workers += _megabytes(pid)
                 unmapped += _megabytes(pid, "Pss_Anon")
         except OSError:

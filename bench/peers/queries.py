@@ -11,6 +11,8 @@ from bench.peers.data import TABLE_ROWS
 
 WATERSMEET, FLINK, PATHWAY, SPARK = PEERS = ("watersmeet", "flink", "pathway", "spark")
 WITHIN = 60
+CORES = 2
+"""Those of every system; Watersmeet takes as many files in a batch, one at least of each stream, a task each."""
 TABLE = "side"
 """The table of q13. Flink joins a table of files in event time alone, so its rows have a time, before all bids."""
 _PERSON = "id BIGINT, name STRING, email STRING, card STRING, city STRING, state STRING, `at` {time}, extra STRING"
@@ -50,14 +52,15 @@ class Compared:
     rows: int = 20_000_000
 
     def our_script(self, folder: Path, format_: str) -> str:
-        """The script of Watersmeet over the files of a folder, each of them a batch."""
+        """The script of Watersmeet over the files of a folder, of which a batch has one for each core."""
         declared: list[str] = []
+        files = max(1, CORES // len([name for name in self.streams if name != TABLE]))
         for name in self.streams:
             columns, time, lag = STREAMS[name]
             kind, facet = "STREAM", f"WATERMARK FOR `{time}` AS `{time}` - INTERVAL {lag} SECONDS"
             if name in self.tables:
                 kind, facet = "TABLE", f"PRIMARY KEY (`{'key' if name == TABLE else 'id'}`)"
-            more = "static 'true'" if name == TABLE else "maxFilesPerTrigger '1'"
+            more = "static 'true'" if name == TABLE else f"maxFilesPerTrigger '{files}'"
             declared.append(
                 f"CREATE {kind} `{name}` ({columns.format(time='TIMESTAMP')}, {facet})"
                 f" USING {format_} OPTIONS (path '{folder / name}', {more});"

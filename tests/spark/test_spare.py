@@ -16,7 +16,7 @@ import pytest
 
 from watersmeet.spark.private.asking import SOCKET, SPARE
 from watersmeet.spark.private.python import worker_python
-from watersmeet.spark.private.spare import WORKER
+from watersmeet.spark.private.spare import DAEMON, WORKER, as_spark_starts
 
 pytestmark = pytest.mark.spark
 
@@ -49,12 +49,12 @@ def started(tmp_path: Path) -> Iterator[tuple[Starter, Path, int]]:
         process.kill()
 
 
-def is_gone(pid: int, folder: Path) -> bool:
+def ends(pid: int) -> bool:
     for _ in range(600):
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return not folder.exists()
+            return True
         time.sleep(0.1)
     return False
 
@@ -65,7 +65,8 @@ def test_it_ends_with_the_process_that_started_it(started: tuple[Starter, Path, 
     assert folder.stat().st_mode & 0o077 == 0, "requests carry a secret"
     process.send_signal(end)
     process.communicate()
-    assert is_gone(pid, folder)
+    assert ends(pid)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of others"])
@@ -95,3 +96,68 @@ def test_whatever_becomes_of_it_spark_has_its_worker(
             command.kill()
         assert (folder / SOCKET).exists() == (state != "stopped"), "who has not answered is not asked again"
     os.kill(pid, signal.SIGKILL)
+
+
+def as_spark_asks(starter: Starter, folder: Path) -> dict[str, str]:
+    """The environment in which Spark starts a daemon in a session that the process has made."""
+    told = Path(f"/proc/{starter.pid}/environ").read_bytes().split(b"\0")
+    made = dict(os.fsdecode(variable).split("=", 1) for variable in told if variable)
+    return as_spark_starts(made) | {SPARE: str(folder), "PYTHON_WORKER_FACTORY_SECRET": "secret"}
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("state", ["ready", "killed", "stopped", "of another environment"])
+def test_whatever_becomes_of_it_spark_has_its_daemon(
+    started: tuple[Starter, Path, int],
+    state: Literal["ready", "killed", "stopped", "of another environment"],
+    tmp_path: Path,
+) -> None:
+    starter, folder, pid = started
+    environ = as_spark_asks(starter, folder)
+    if state == "killed":
+        os.kill(pid, signal.SIGKILL)
+    elif state == "stopped":
+        os.kill(pid, signal.SIGSTOP)
+    elif state == "of another environment":
+        environ["ARROW_IO_THREADS"] = "3"
+    python = worker_python({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    command = [python, "-m", DAEMON, "pyspark.worker"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with subprocess.Popen(
+        command, env=environ, cwd=elsewhere, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        port = int.from_bytes(process.stdout.read(4), "big")
+        with socket.create_connection(("127.0.0.1", port), 60) as spark:
+            worker = int.from_bytes(spark.recv(4, socket.MSG_WAITALL), "big")
+            daemon = parent(worker)
+            # A fork of the one that stands ready, else the command itself.
+            assert (parent(daemon) if state == "ready" else daemon) == (pid if state == "ready" else process.pid)
+            assert Path(f"/proc/{worker}/cwd").resolve() == elsewhere
+            told = Path(f"/proc/{worker}/fd/2").readlink()
+            assert told == Path(f"/proc/{process.pid}/fd/2").readlink(), "what a worker says goes where Spark reads it"
+        assert process.poll() is None, "Spark would take the end of the command for that of the daemon"
+        process.stdin.close()
+        process.wait(60)
+    assert ends(daemon)
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_a_daemon_ends_when_spark_destroys_its_command(started: tuple[Starter, Path, int], tmp_path: Path) -> None:
+    starter, folder, _ = started
+    environ = as_spark_asks(starter, folder)
+    python = worker_python({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    command = [python, "-m", DAEMON, "pyspark.worker"]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        port = int.from_bytes(process.stdout.read(4), "big")
+        with socket.create_connection(("127.0.0.1", port), 60) as spark:
+            daemon = parent(int.from_bytes(spark.recv(4, socket.MSG_WAITALL), "big"))
+        # As Java does it: the signal, then the streams.
+        process.terminate()
+    assert ends(daemon)

@@ -95,10 +95,11 @@ def counted(counts: Mapping[int, int], ends: Ints, changes: Ints) -> dict[int, i
     >>> counted({7: 2, 8: 1}, np.array([8, 9]), np.array([-1, 1]))
     {7: 2, 9: 1}
     """
-    some, which = np.unique(ends, return_inverse=True)
-    sums = np.bincount(which, changes, some.size).astype(np.int64)
+    # Few, which is why they are not sorted.
+    found = pa.array(ends).dictionary_encode()
+    sums = np.bincount(found.indices, changes, len(found.dictionary)).astype(np.int64)
     after = dict(counts)
-    for end, change in zip(some.tolist(), sums.tolist(), strict=True):
+    for end, change in zip(found.dictionary.to_pylist(), sums.tolist(), strict=True):
         after[end] = after.get(end, 0) + change
     return {end: number for end, number in after.items() if number}
 

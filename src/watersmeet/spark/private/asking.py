@@ -1,9 +1,11 @@
-"""Asks the process that stands ready to be a worker of Spark's: what the command that Spark runs as Python does first.
+"""Asks the process that stands ready to be what Spark starts Python for: what the command that it runs does first.
 
 Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. It exits with 0 if
-that process has taken over. If it is dead, hung or of others, this one exits with 1, and Python is started as ever.
+that process has taken over: of a worker at once, of a daemon when that has ended, since Spark holds this process for
+the daemon. If the other one is dead, hung or of others, this one exits with 1, and Python is started as ever.
 
-Why: as `spare` says. Uses: the variables of the environment that tell a worker how to reach Spark. Seen in: 4.0 to 4.3.
+Why: as `spare` says. Uses: that Spark takes the end of the process for the end of the daemon, and speaks to it through
+its standard streams. Seen in: 4.0 to 4.3.
 """
 
 from __future__ import annotations
@@ -16,33 +18,65 @@ from contextlib import suppress
 SPARE = "WATERSMEET_SPARE"
 """The variable that names the folder in which it listens."""
 SOCKET = "requests"
-REQUEST = ("PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH")
-"""What a request says, separated by tabs: how to reach Spark."""
 TAKEN = b"taken\n"
 SECONDS = 3.0
 """How long an answer is waited for: about as long as it takes to go without."""
+STREAMS = (0, 1, 2)
+"""The standard streams, which go with a request."""
 
 
-def is_taken(folder: str, request: str) -> bool:
-    """Whether the process that listens in that folder has taken the request over."""
+def request(arguments: list[bytes], folder: bytes, environ: dict[bytes, bytes]) -> bytes:
+    """What a request says: the arguments of Python, where it was started, and its environment; none of them is empty.
+
+    >>> said(request([b"-m", b"module"], b"/tmp", {b"PATH": b"/bin", b"NONE": b""}))
+    ([b'-m', b'module'], b'/tmp', {b'PATH': b'/bin', b'NONE': b''})
+    """
+    variables = (name + b"=" + value for name, value in environ.items())
+    return b"\0\0".join((b"\0".join(arguments), folder, b"\0".join(variables)))
+
+
+def said(text: bytes) -> tuple[list[bytes], bytes, dict[bytes, bytes]]:
+    """The same of a request that was read."""
+    arguments, folder, variables = text.split(b"\0\0")
+    environ = dict(variable.split(b"=", 1) for variable in variables.split(b"\0"))
+    return arguments.split(b"\0"), folder, environ
+
+
+def take(folder: str, asked: bytes) -> socket.socket | None:
+    """The connection to the process that listens in that folder, if it has taken the request over."""
     found = os.lstat(folder)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        return False
+        return None
     # The address of a socket must be short, the path of a folder need not be.
     os.chdir(folder)
-    with socket.socket(socket.AF_UNIX) as spare:
-        spare.settimeout(SECONDS)
-        try:
-            spare.connect(SOCKET)
-            spare.sendall(f"{request}\n".encode())
-            return spare.recv(len(TAKEN)) == TAKEN
-        except TimeoutError:
-            # Who has not answered once is not asked again.
-            os.unlink(SOCKET)  # noqa: PTH108 - to import pathlib takes longer than all the rest
-            return False
+    spare = socket.socket(socket.AF_UNIX)
+    spare.settimeout(SECONDS)
+    try:
+        spare.connect(SOCKET)
+        # The streams go with the first bytes.
+        sent = socket.send_fds(spare, [asked], STREAMS)
+        spare.sendall(asked[sent:])
+        spare.shutdown(socket.SHUT_WR)
+        return spare if spare.recv(len(TAKEN)) == TAKEN else None
+    except TimeoutError:
+        # Who has not answered once is not asked again.
+        os.unlink(SOCKET)  # noqa: PTH108 - to import pathlib takes longer than all the rest
+        return None
+
+
+def main(arguments: list[str]) -> int:
+    """Ask; the exit code."""
+    with suppress(OSError):
+        asked = request([os.fsencode(part) for part in arguments], os.fsencode(os.getcwd()), dict(os.environb))  # noqa: PTH109
+        spare = take(os.environ[SPARE], asked)
+        if spare is not None:
+            spare.settimeout(None)
+            # Whoever lives for long keeps the connection for as long.
+            while spare.recv(1):
+                pass
+            return 0
+    return 1
 
 
 if __name__ == "__main__":
-    with suppress(OSError):
-        sys.exit(not is_taken(os.environ[SPARE], "\t".join(os.environ.get(name, "") for name in REQUEST)))
-    sys.exit(1)
+    sys.exit(main(sys.argv[1:]))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 
 from watersmeet.spark.private import asking
-from watersmeet.spark.private.spare import WORKER
+from watersmeet.spark.private.spare import DAEMON, WORKER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +42,17 @@ for part in $PYTHONPATH; do
     esac
 done
 IFS=$before
-export PYTHONPATH="$kept"
-# A process that has imported PySpark already takes over, if one answers (watersmeet.spark.private.spare).
-if [ "$*" = "-m {worker}" ] && [ -d "${spare}" ] && {python} -I -S {asking}; then
-    exit
+unset PYTHONPATH
+if [ -n "$kept" ]; then
+    export PYTHONPATH="$kept"
 fi
+# A process that has imported PySpark already takes over, if one answers (watersmeet.spark.private.spare).
+case "$1 $2" in
+    "-m {worker}" | "-m {daemon}")
+        if [ -d "${spare}" ] && {python} -I -S {asking} "$@"; then
+            exit
+        fi ;;
+esac
 exec {python} "$@"
 """
 
@@ -64,7 +70,7 @@ def worker_python(environ: Mapping[str, str]) -> str:
         # Another Spark than the installed package: only its own archive fits it.
         return sys.executable
     python, script = shlex.quote(sys.executable), shlex.quote(str(asking.__file__))
-    text = PYTHON.format(python=python, worker=WORKER, spare=asking.SPARE, asking=script)
+    text = PYTHON.format(python=python, worker=WORKER, daemon=DAEMON, spare=asking.SPARE, asking=script)
     return str(shim("python", text, environ))
 
 

@@ -1,14 +1,16 @@
-"""A Python process that stands ready: it forks what Spark would else start anew for every query.
+"""A Python process that stands ready: it forks what Spark would else start anew.
 
-At the start of a query Spark asks a Python process of its own which state variables the operator has. To start one and
-to import PySpark takes most of the start. Where we make the session, one process imports it once and is then copied:
-the command that Spark runs as Python (see `python`) hands the request over through a socket, and ends once it is told
-that the request was taken. If nobody answers, Spark starts a process as ever.
+At the start of a query Spark asks a Python process of its own which state variables the operator has, and with its
+first batch it starts daemons that fork the workers: one for each environment, of which a query has two. To start them
+and to import PySpark takes most of the start. Where we make the session, one process imports it once, while Java
+starts, and is then copied: the command that Spark runs as Python (see `python`) hands the request over through a
+socket, with its standard streams, and is told that the request was taken. If nobody answers, or what is asked for is
+unlike this process in what counts when Python starts, Spark starts a process as ever.
 
-Why: Spark has no setting to keep that process. Uses: the name of the module that it runs
-(``transform_with_state_driver_worker``) and the variables of the environment that tell a worker how to reach Spark.
-Seen in: 4.0 to 4.3. Where one of them is missing the process ends at its first import, and the command that looks for
-it starts Python as ever.
+Why: Spark has no setting to keep that process, or to start daemons earlier. Uses: the name of the module that it runs
+(``transform_with_state_driver_worker``), that of our daemon, and which variables of the environment it sets itself.
+Seen in: 4.0 to 4.3. Where a module is missing the process ends at its first import, and the command that looks for it
+starts Python as ever.
 """
 
 from __future__ import annotations
@@ -24,14 +26,21 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 
-from watersmeet.spark.private.asking import REQUEST, SECONDS, SOCKET, SPARE, TAKEN
+from watersmeet.spark.private.asking import SECONDS, SOCKET, SPARE, STREAMS, TAKEN, said
+from watersmeet.spark.private.daemon import IMPORTED_ONCE
 
 WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """What Spark runs at the start of a query."""
-_ONCE = (WORKER, "numpy", "pyarrow.compute", "watersmeet.joins.interval.operator", "watersmeet.spark.exchange.stateful")
+DAEMON = "watersmeet.spark.daemon"
+"""What Spark runs for the workers of its tasks."""
+READS = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH",)
+"""A variable that PySpark reads as it is imported."""
+_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_", "WATERSMEET_")
+_OF_SHELLS = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
 def start_spare(environ: MutableMapping[str, str], folder: Path) -> None:
@@ -44,8 +53,35 @@ def start_spare(environ: MutableMapping[str, str], folder: Path) -> None:
         return
     own = tempfile.mkdtemp(prefix="ready-", dir=folder)
     command = [sys.executable, "-m", __name__, own]
-    _kept[own] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+    _kept[own] = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        env=as_spark_starts(environ),
+    )
     environ[SPARE] = own
+
+
+def as_spark_starts(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with what Spark sets for workers and Python, or a library, reads when it starts."""
+    usual = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+    return {**usual, **environ, "PYTHONUNBUFFERED": "YES"}
+
+
+def are_alike(own: Mapping[bytes, bytes], asked: Mapping[bytes, bytes]) -> bool:
+    """Whether a process with one environment may become that with the other.
+
+    What Spark sets is read when it is needed, but for a few variables, and what shells set is of no account; all else
+    must be the same, since it may have been read already.
+
+    >>> are_alike({b"LANG": b"C"}, {b"LANG": b"C", b"SPARK_REUSE_WORKER": b"1"})
+    True
+    >>> are_alike({}, {b"ARROW_IO_THREADS": b"2"}), are_alike({b"LANG": b"C"}, {})
+    (False, False)
+    """
+    changed = {os.fsdecode(name) for name, _ in own.items() ^ asked.items()}
+    return all(name not in READS and (name.startswith(_OF_SPARK) or name in _OF_SHELLS) for name in changed)
 
 
 _kept: dict[str, subprocess.Popen[bytes]] = {}
@@ -53,7 +89,7 @@ _kept: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def _serve(folder: str) -> None:
-    """Fork a worker for every request, until the process that started this one has ended."""
+    """Fork whatever is asked for, until the process that started this one has ended."""
     back = os.open(".", os.O_RDONLY)
     os.chdir(folder)
     requests = socket.socket(socket.AF_UNIX)
@@ -64,8 +100,11 @@ def _serve(folder: str) -> None:
     os.fchdir(back)
     os.close(back)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for module in _ONCE:
-        importlib.import_module(module)
+    importlib.import_module(WORKER)
+    for module in IMPORTED_ONCE:
+        # As in the daemon: of another Spark it may be missing.
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(module)
     while True:
         ready, _, _ = select.select([requests, sys.stdin.fileno()], [], [])
         if sys.stdin.fileno() in ready:
@@ -81,21 +120,42 @@ def _serve(folder: str) -> None:
 
 
 def _work(asking: socket.socket) -> None:
-    """Be the worker that Spark waits for, if the one who asks still does: who waited too long has found another way."""
+    """Be the process that Spark waits for, if the one who asks still does: who waited too long goes another way."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with asking:
-        asking.settimeout(SECONDS)
-        with asking.makefile("r", encoding="utf-8", newline="\n") as lines:
-            request = lines.readline().rstrip("\n")
-        try:
-            asking.sendall(TAKEN)
-        except OSError:
+    try:
+        asked, streams = _read(asking)
+        (_, module, *arguments), folder, environ = said(asked)
+        is_daemon = os.fsdecode(module) == DAEMON
+        # The other one runs nothing but our own answer.
+        if is_daemon and not are_alike(os.environb, environ):
             return
-    given = {name: value for name, value in zip(REQUEST, request.split("\t"), strict=True) if value}
-    os.environ.update(given)
+        asking.sendall(TAKEN)
+    except (OSError, ValueError):
+        return
+    for own, other in zip(STREAMS, streams, strict=True):
+        if is_daemon:
+            os.dup2(other, own)
+        os.close(other)
+    if not is_daemon:
+        # Whoever asked ends now, and nobody reads its streams any more.
+        asking.close()
+    os.chdir(folder)
+    os.environb.clear()
+    os.environb.update(environ)
     # As Spark runs it: how it reaches Spark is its own matter. All that it imports is there already.
+    sys.argv[1:] = [os.fsdecode(argument) for argument in arguments]
     warnings.simplefilter("ignore", RuntimeWarning)
-    runpy.run_module(WORKER, run_name="__main__")
+    runpy.run_module(os.fsdecode(module), run_name="__main__", alter_sys=True)
+
+
+def _read(asking: socket.socket) -> tuple[bytes, list[int]]:
+    """A request, and the streams of whoever asks."""
+    asking.settimeout(SECONDS)
+    start, streams, _, _ = socket.recv_fds(asking, 1 << 16, len(STREAMS))
+    parts = [start]
+    while parts[-1]:
+        parts.append(asking.recv(1 << 16))
+    return b"".join(parts), streams
 
 
 if __name__ == "__main__":
