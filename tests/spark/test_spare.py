@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -45,8 +46,13 @@ def started(tmp_path: Path) -> Iterator[tuple[Starter, Path, int]]:
         folder, pid = process.stdout.readline().split()
         while not (Path(folder) / SOCKET).exists():
             time.sleep(0.02)
-        yield process, Path(folder), int(pid)
-        process.kill()
+        try:
+            yield process, Path(folder), int(pid)
+        finally:
+            process.kill()
+            # One that is stopped would never see that.
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def ends(pid: int) -> bool:
@@ -95,7 +101,6 @@ def test_whatever_becomes_of_it_spark_has_its_worker(
                 assert (command.wait(60) if state == "ready" else command.poll()) == (0 if state == "ready" else None)
             command.kill()
         assert (folder / SOCKET).exists() == (state != "stopped"), "who has not answered is not asked again"
-    os.kill(pid, signal.SIGKILL)
 
 
 def as_spark_asks(starter: Starter, folder: Path) -> dict[str, str]:
@@ -145,7 +150,6 @@ def test_whatever_becomes_of_it_spark_has_its_daemon(
         process.stdin.close()
         process.wait(60)
     assert ends(daemon)
-    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_daemon_ends_when_spark_destroys_its_command(started: tuple[Starter, Path, int], tmp_path: Path) -> None:

@@ -282,9 +282,11 @@ def _whole(fold: Fold, seen: tuple[Grouped, Ints], arrived: Grouped) -> list[pa.
 def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]:
     """For each row the number of its group, for each group its first row and its code; numbers are by code."""
     code = grouping.code if grouping.session is None else CODE
-    by_code = None if code is None else _by_code(grouping, rows, as_int64(rows.column(code)))
-    if by_code is not None:
-        return by_code
+    # Those of sessions are of their other keys.
+    if code is not None and grouping.session is None:
+        by_code = _by_code(grouping, rows, as_int64(rows.column(code)))
+        if by_code is not None:
+            return by_code
     ids = key_ids(rows, grouping.keys)
     first = firsts(ids)
     if code is not None:

@@ -1,8 +1,8 @@
 """Asks the process that stands ready to be what Spark starts Python for: what the command that it runs does first.
 
-Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. It exits with 0 if
-that process has taken over: of a worker at once, of a daemon when that has ended, since Spark holds this process for
-the daemon. If the other one is dead, hung or of others, this one exits with 1, and Python is started as ever.
+Run as a script and without ``site``, so that it costs some milliseconds; it imports nothing of ours. If that process
+has taken over, this one ends: of a worker at once, of a daemon when that has ended, since Spark holds this process for
+the daemon. If the other one is dead, hung or of others, this one becomes what Spark has asked for.
 
 Why: as `spare` says. Uses: that Spark takes the end of the process for the end of the daemon, and speaks to it through
 its standard streams. Seen in: 4.0 to 4.3.
@@ -59,24 +59,31 @@ def take(folder: str, asked: bytes) -> socket.socket | None:
         spare.shutdown(socket.SHUT_WR)
         return spare if spare.recv(len(TAKEN)) == TAKEN else None
     except TimeoutError:
+        # From here on nobody can take it any more: what was said until now counts.
+        spare.shutdown(socket.SHUT_RDWR)
+        if spare.recv(len(TAKEN)) == TAKEN:
+            return spare
         # Who has not answered once is not asked again.
         os.unlink(SOCKET)  # noqa: PTH108 - to import pathlib takes longer than all the rest
         return None
 
 
-def main(arguments: list[str]) -> int:
-    """Ask; the exit code."""
+def main(command: list[str]) -> None:
+    """Ask for what a command of Python would do; run it if nobody takes it over."""
+    here = os.getcwd()  # noqa: PTH109 - as above
     with suppress(OSError):
-        asked = request([os.fsencode(part) for part in arguments], os.fsencode(os.getcwd()), dict(os.environb))  # noqa: PTH109
+        asked = request([os.fsencode(part) for part in command[1:]], os.fsencode(here), dict(os.environb))
         spare = take(os.environ[SPARE], asked)
         if spare is not None:
             spare.settimeout(None)
             # Whoever lives for long keeps the connection for as long.
-            while spare.recv(1):
-                pass
-            return 0
-    return 1
+            with suppress(OSError):
+                while spare.recv(1):
+                    pass
+            return
+    os.chdir(here)
+    os.execv(command[0], command)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -49,8 +49,8 @@ fi
 # A process that has imported PySpark already takes over, if one answers (watersmeet.spark.private.spare).
 case "$1 $2" in
     "-m {worker}" | "-m {daemon}")
-        if [ -d "${spare}" ] && {python} -I -S {asking} "$@"; then
-            exit
+        if [ -d "${spare}" ]; then
+            exec {python} -I -S {asking} {python} "$@"
         fi ;;
 esac
 exec {python} "$@"

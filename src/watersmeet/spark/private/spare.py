@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import resource
 import runpy
 import select
 import shutil
@@ -39,7 +40,10 @@ DAEMON = "watersmeet.spark.daemon"
 """What Spark runs for the workers of its tasks."""
 READS = ("PYSPARK_ENABLE_NAMEDTUPLE_PATCH",)
 """A variable that PySpark reads as it is imported."""
-_OF_SPARK = ("SPARK_", "PYSPARK_", "_PYSPARK_", "PYTHON_", "WATERSMEET_")
+_OF_SPARK = (
+    "SPARK_", "PYSPARK_", "_PYSPARK_", "WATERSMEET_", "PYTHON_WORKER_", "PYTHON_UDF_", "PYTHON_UNIX_", "PYTHON_DAEMON_",
+    "PYTHON_FAULTHANDLER_", "PYTHON_TRACEBACK_",
+)  # fmt: skip
 _OF_SHELLS = ("_", "PWD", "OLDPWD", "SHLVL")
 
 
@@ -65,15 +69,14 @@ def start_spare(environ: MutableMapping[str, str], folder: Path) -> None:
 
 def as_spark_starts(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment with what Spark sets for workers and Python, or a library, reads when it starts."""
-    usual = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    return {**usual, **environ, "PYTHONUNBUFFERED": "YES"}
+    return {"PYTHONHASHSEED": "0", **environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES"}
 
 
 def are_alike(own: Mapping[bytes, bytes], asked: Mapping[bytes, bytes]) -> bool:
     """Whether a process with one environment may become that with the other.
 
-    What Spark sets is read when it is needed, but for a few variables, and what shells set is of no account; all else
-    must be the same, since it may have been read already.
+    What Spark sets is read when it is needed, but for a few variables, and what shells set, or drop for its name, is of
+    no account; all else must be the same, since it may have been read already.
 
     >>> are_alike({b"LANG": b"C"}, {b"LANG": b"C", b"SPARK_REUSE_WORKER": b"1"})
     True
@@ -81,7 +84,10 @@ def are_alike(own: Mapping[bytes, bytes], asked: Mapping[bytes, bytes]) -> bool:
     (False, False)
     """
     changed = {os.fsdecode(name) for name, _ in own.items() ^ asked.items()}
-    return all(name not in READS and (name.startswith(_OF_SPARK) or name in _OF_SHELLS) for name in changed)
+    return all(
+        name not in READS and (name.startswith(_OF_SPARK) or name in _OF_SHELLS or not name.isidentifier())
+        for name in changed
+    )
 
 
 _kept: dict[str, subprocess.Popen[bytes]] = {}
@@ -127,25 +133,40 @@ def _work(asking: socket.socket) -> None:
         (_, module, *arguments), folder, environ = said(asked)
         is_daemon = os.fsdecode(module) == DAEMON
         # The other one runs nothing but our own answer.
-        if is_daemon and not are_alike(os.environb, environ):
+        if len(streams) != len(STREAMS) or (is_daemon and not are_alike(os.environb, environ)):
             return
+        os.chdir(folder)
+        os.environb.clear()
+        os.environb.update(environ)
+        for own, other in zip(STREAMS, streams, strict=True):
+            # Whoever asks for a worker ends at once, and nobody reads its streams any more.
+            if is_daemon:
+                os.dup2(other, own)
+            os.close(other)
         asking.sendall(TAKEN)
     except (OSError, ValueError):
         return
-    for own, other in zip(STREAMS, streams, strict=True):
-        if is_daemon:
-            os.dup2(other, own)
-        os.close(other)
-    if not is_daemon:
-        # Whoever asked ends now, and nobody reads its streams any more.
+    if is_daemon:
+        _as_of_java(os.fsdecode(folder))
+    else:
         asking.close()
-    os.chdir(folder)
-    os.environb.clear()
-    os.environb.update(environ)
+        # That it is imported already.
+        warnings.simplefilter("ignore", RuntimeWarning)
     # As Spark runs it: how it reaches Spark is its own matter. All that it imports is there already.
     sys.argv[1:] = [os.fsdecode(argument) for argument in arguments]
-    warnings.simplefilter("ignore", RuntimeWarning)
     runpy.run_module(os.fsdecode(module), run_name="__main__", alter_sys=True)
+
+
+def _as_of_java(folder: str) -> None:
+    """Be as a process that Java has started in that folder: what it inherits, and what Python begins with."""
+    if not sys.flags.safe_path:
+        sys.path[0] = folder
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # Each process has random numbers of its own.
+    importlib.import_module("numpy.random").seed()
 
 
 def _read(asking: socket.socket) -> tuple[bytes, list[int]]:
