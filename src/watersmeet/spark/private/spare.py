@@ -147,7 +147,7 @@ def _work(asking: socket.socket) -> None:
     except (OSError, ValueError):
         return
     if is_daemon:
-        _as_of_java(os.fsdecode(folder))
+        _like_one_of_java(os.fsdecode(folder))
     else:
         asking.close()
         # That it is imported already.
@@ -157,7 +157,7 @@ def _work(asking: socket.socket) -> None:
     runpy.run_module(os.fsdecode(module), run_name="__main__", alter_sys=True)
 
 
-def _as_of_java(folder: str) -> None:
+def _like_one_of_java(folder: str) -> None:
     """Be as a process that Java has started in that folder: what it inherits, and what Python begins with."""
     if not sys.flags.safe_path:
         sys.path[0] = folder
