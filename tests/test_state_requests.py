@@ -30,7 +30,7 @@ SHARD = StructType([StructField("shard", IntegerType())])
 
 
 class Server(Thread):
-    """Keeps values by shard and name; ``rounds`` counts how often it had answered all that it was asked."""
+    """Keeps values by shard and name; ``rounds`` counts how often it was asked something, or much at once."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)
@@ -54,12 +54,13 @@ class Server(Thread):
             waiting += read
             is_asked = False
             while len(waiting) >= 8 and len(waiting) >= 8 + (length := struct.unpack("!ii", waiting[:8])[1]):
+                # Before the answer: whoever has it may look.
+                self.rounds += not is_asked
+                is_asked = True
                 answer = self.answer(StateRequest.FromString(waiting[8 : 8 + length]), StateResponse)
                 # One by one, as Spark does.
                 connection.sendall(struct.pack("!i", len(answer)) + answer)
                 waiting = waiting[8 + length :]
-                is_asked = True
-            self.rounds += is_asked
 
     def answer(self, request: Any, response: Any) -> bytes:
         if request.HasField("implicitGroupingKeyRequest"):
