@@ -32,12 +32,17 @@ IMPORTED_ONCE = (
 )
 
 
+def import_once() -> None:
+    """Import them; of another Spark one may be missing."""
+    for module in IMPORTED_ONCE:
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+
+
 def main() -> None:
     """Import, then be Spark's daemon."""
     from pyspark.daemon import manager
 
-    for module in IMPORTED_ONCE:
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(module)
+    import_once()
     gc.freeze()
     manager()

@@ -32,7 +32,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from watersmeet.spark.private.asking import SECONDS, SOCKET, SPARE, STREAMS, TAKEN, said
-from watersmeet.spark.private.daemon import IMPORTED_ONCE
+from watersmeet.spark.private.daemon import import_once
 
 WORKER = "pyspark.sql.streaming.transform_with_state_driver_worker"
 """What Spark runs at the start of a query."""
@@ -107,10 +107,7 @@ def _serve(folder: str) -> None:
     os.close(back)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     importlib.import_module(WORKER)
-    for module in IMPORTED_ONCE:
-        # As in the daemon: of another Spark it may be missing.
-        with suppress(ModuleNotFoundError):
-            importlib.import_module(module)
+    import_once()
     while True:
         ready, _, _ = select.select([requests, sys.stdin.fileno()], [], [])
         if sys.stdin.fileno() in ready:
