@@ -6,6 +6,7 @@ import pickle
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from watersmeet.joins.state.layout import Layout
 from watersmeet.joins.state.spine import State
 from watersmeet.spark.exchange import store
 from watersmeet.spark.exchange.store import NAME, VALUE, States
+from watersmeet.spark.private import large
 from watersmeet.spark.private.requests import sent_together
 
 SHARD = StructType([StructField("shard", IntegerType())])
@@ -40,6 +42,7 @@ class Server(Thread):
         self.values: dict[tuple[int, str], bytes] = {}
         self.shard = -1
         self.rounds = 0
+        self.requests: list[bytes] = []
         self.start()
 
     def run(self) -> None:
@@ -57,6 +60,7 @@ class Server(Thread):
                 # Before the answer: whoever has it may look.
                 self.rounds += not is_asked
                 is_asked = True
+                self.requests.append(waiting[: 8 + length])
                 answer = self.answer(StateRequest.FromString(waiting[8 : 8 + length]), StateResponse)
                 # One by one, as Spark does.
                 connection.sendall(struct.pack("!i", len(answer)) + answer)
@@ -202,3 +206,32 @@ def test_another_client_is_asked_one_request_after_the_other() -> None:
     other = SimpleNamespace(_statefulProcessorApiClient=object())
     with sent_together(other) as answers:
         assert answers is None
+
+
+@pytest.mark.parametrize("size", [large.LARGE - 1, large.LARGE, 3_000_000])
+def test_a_large_value_goes_out_as_pyspark_would_send_it(
+    server: Server, states: States, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    value = np.random.default_rng(size).bytes(size)
+    for together in (False, True):
+        with sent_together(states.handle) if together else nullcontext():
+            large.put(states.state, f"run/{together}", value)
+    ours, server.requests = server.requests, []
+    monkeypatch.setattr(large, "LARGE", size + 1)
+    for together in (False, True):
+        large.put(states.state, f"run/{together}", value)
+    assert server.values == {(0, f"run/{together}"): value for together in (False, True)}
+    assert ours[-2:] == server.requests
+
+
+def test_a_large_value_that_is_refused_fails_the_batch(states: States) -> None:
+    with pytest.raises(RuntimeError, match="no room"):
+        large.put(states.state, "forbidden", bytes(large.LARGE))
+
+
+def test_without_the_message_that_is_known_pyspark_makes_it(
+    server: Server, states: States, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "_numbers", lambda: None)
+    large.put(states.state, "run", bytes(large.LARGE))
+    assert server.values == {(0, "run"): bytes(large.LARGE)}

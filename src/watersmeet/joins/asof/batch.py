@@ -13,7 +13,7 @@ from watersmeet.joins.asof.answers import Answers, codes
 from watersmeet.joins.asof.versions import Versions
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks
-from watersmeet.joins.core.matching import LOWEST, Bools
+from watersmeet.joins.core.matching import LOWEST, Bools, stable_order
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.layout import Rows
@@ -36,7 +36,7 @@ def step(join: AsofJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: 
     versions.spine.add(new)
     answers = Answers(join, versions, shard.after.received.get(join.right.time, int(LOWEST)))
     # By key, so that neighbours look for their versions in the same place.
-    asked = asked.take(np.argsort(codes(join, asked), kind="stable"))
+    asked = asked.take(stable_order(codes(join, asked)))
     settled, answered = _settled(join, shard, answers, asked)
     out = [*_padded(join, shard, dead), *answered, *_released(join, shard, answers, questions, new)]
     questions.add(asked.where(~settled))

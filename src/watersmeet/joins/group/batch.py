@@ -12,7 +12,7 @@ import pyarrow as pa
 from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, firsts, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same, same_at
 from watersmeet.joins.core.marks import postponed
-from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, stable_order
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.aggregates import DISTINCT, Function, function_of
@@ -293,7 +293,7 @@ def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]
         codes = as_int64(rows.column(code))[first]
     else:
         codes = row_codes(_keys(grouping, rows, pa.array(first)), grouping.keys) if grouping.keys else first
-    order = np.argsort(codes, kind="stable")
+    order = stable_order(codes)
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     return number[ids], first[order], codes[order]
@@ -301,7 +301,7 @@ def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]
 
 def _by_code(grouping: GroupBy, rows: pa.RecordBatch, codes: Ints) -> tuple[Ints, Ints, Ints] | None:
     """The same, if rows with equal codes have equal keys, which is seen more quickly; None: some have not."""
-    order = np.argsort(codes, kind="stable")
+    order = stable_order(codes)
     codes = codes[order]
     again = np.flatnonzero(codes[1:] == codes[:-1]) + 1
     keys = [rows.column(name) for name in grouping.keys]

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import key_ids
-from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.matching import Bools, Ints, stable_order
 from watersmeet.joins.group import wide
 from watersmeet.joins.group.aggregates import function_of
 from watersmeet.joins.group.limbs import Limbs, carried, integers, limbs_of, squares
@@ -44,7 +44,7 @@ class Grouped:
     @cached_property
     def order(self) -> Ints:
         """The rows group by group, in the order of arrival within each."""
-        return np.argsort(self.ids, kind="stable")
+        return stable_order(self.ids)
 
     @cached_property
     def starts(self) -> Ints:
@@ -339,7 +339,8 @@ class Collected:
         else:
             places = np.flatnonzero(some)
             counts = rows.weights[places]
-        places, counts = (part[np.argsort(rows.ids[places], kind="stable")] for part in (places, counts))
+        order = stable_order(rows.ids[places])
+        places, counts = places[order], counts[order]
         sizes = np.zeros(rows.groups, np.int64)
         np.add.at(sizes, rows.ids[places], counts)
         values = column.take(pa.array(np.repeat(places, counts)))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import OP, POSITION, ROWS_PER_PIECE
-from watersmeet.joins.core.matching import LOWEST, Bools, Ints, Pairs, stretches
+from watersmeet.joins.core.matching import LOWEST, Bools, Ints, Pairs, stable_order, stretches
 from watersmeet.joins.core.operator import LEFT, LOADED, NOW, Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.core.two_sided import verified
@@ -151,7 +151,7 @@ def _answered(step: Lookup, table: pa.Table, clock: int) -> Iterator[pa.Table]:
     clocks = pa.array(np.full(table.num_rows, clock))
     rows = join.waiting_layout.rows(_numbered(step.waiting, table).append_column(ARRIVED, clocks))
     asking = np.flatnonzero(alive)
-    asking = asking[np.argsort(rows.codes[asking], kind="stable")]
+    asking = asking[stable_order(rows.codes[asking])]
     met = np.zeros(len(rows), np.bool_)
     met[asking] = yield from _meet(step, rows.take(asking))
     if join.preserves and not met.all():

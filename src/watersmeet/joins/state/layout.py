@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT, joined_tables
-from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, merge_order, sort_order
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, sort_order, stable_order
 
 MICROS_PER_DAY = 86_400_000_000
 
@@ -142,7 +142,7 @@ class Layout:
             return rows
         if self.sort_time:
             return rows.take(sort_order(rows.codes, rows.times[self.sort_time]))
-        return rows.take(np.argsort(rows.codes, kind="stable"))
+        return rows.take(stable_order(rows.codes))
 
     def _is_sorted(self, rows: Rows) -> bool:
         before, after = rows.codes[:-1], rows.codes[1:]
@@ -156,9 +156,7 @@ class Layout:
     def merged(self, parts: Sequence[Rows]) -> Rows:
         """Several sorted parts as one; of equal rows those of earlier parts come first."""
         rows = together(parts)
-        if len(parts) < 2 or not self.sort_time:
-            return self.sorted(rows) if len(parts) > 1 else rows
-        return rows.take(merge_order(rows.codes, rows.times[self.sort_time]))
+        return self.sorted(rows) if len(parts) > 1 else rows
 
     @cached_property
     def nothing(self) -> Rows:

@@ -7,14 +7,13 @@ a table all its rows, as in a table. What the group showed before the batch foll
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import WEIGHT, consolidated, joined_tables, key_ids
-from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.matching import Ints, stable_order
 from watersmeet.joins.core.order import are_least, ranks_of
 from watersmeet.joins.group.members import put_together
 from watersmeet.joins.state.table import Table, unweighted
@@ -48,11 +47,6 @@ def changed(
     return ((found,) if found is not None and found.num_rows else ()), grown
 
 
-def _narrow(groups: Ints) -> npt.NDArray[np.integer[Any]]:
-    """The same numbers, in sixteen bits if these will do: they are sorted in one pass."""
-    return groups.astype(np.uint16) if groups.size and int(groups.max()) < 2**16 else groups
-
-
 def negated(rows: Rows) -> Rows:
     """Rows that go."""
     return rows.with_beside(**{WEIGHT: -rows.weights})
@@ -73,7 +67,7 @@ def _first(top: Top, rows: Rows, sorted_: Callable[[Rows], Ints]) -> Rows:
         some = are_least(ranks_of(rows.table.column(top.order[0].column), top.order[0]), groups)
         rows, groups = rows.where(some), groups[some]
     order = sorted_(rows)
-    order = order[np.argsort(_narrow(groups[order]), kind="stable")]
+    order = order[stable_order(groups[order])]
     rows, groups = rows.take(order), groups[order]
     before = np.cumsum(rows.weights) - rows.weights
     is_first = np.append(True, groups[1:] != groups[:-1])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.matching import Ints, stable_order
 
 
 def beyond_count(partitions: Ints, limit: int) -> Ints:
@@ -81,7 +81,7 @@ def lasting(partitions: Ints, ends: Ints) -> Ints:
     [3, 2, 3, 4]
     """
     size = len(partitions)
-    order = np.argsort(partitions, kind="stable")
+    order = stable_order(partitions)
     # Partition by partition in one pass: a higher partition's numbers all lie above those of a lower one.
     floor = partitions[order] * np.int64(size + 1)
     suffix = np.minimum.accumulate((ends[order] + floor)[::-1])[::-1] - floor
@@ -93,7 +93,7 @@ def lasting(partitions: Ints, ends: Ints) -> Ints:
 def _neighbours(partitions: Ints) -> tuple[Ints, Ints]:
     """Per visit, the visits of the same partition before and after it: -1 if there is none, or the number of visits."""
     size = len(partitions)
-    order = np.argsort(partitions, kind="stable")
+    order = stable_order(partitions)
     same = partitions[order][1:] == partitions[order][:-1]
     previous, following = np.full(size, -1), np.full(size, size)
     previous[order[1:][same]] = order[:-1][same]

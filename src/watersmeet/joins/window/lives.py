@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted, stable_order
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
 
@@ -156,12 +156,6 @@ def partition_numbers(table: pa.RecordBatch, columns: tuple[str, ...], size: int
     return numbers, count
 
 
-def stable_order(numbers: Ints, count: int) -> Ints:
-    """The positions that sort numbers below ``count``, equal ones in the order they have."""
-    # numpy sorts 16 bits by radix, many times faster than 64.
-    return np.argsort(numbers.astype(np.uint16) if count <= 1 << 16 else numbers, kind="stable")
-
-
 def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
     """For each question, the first position from ``start`` on whose value is above ``bound``, or the number of values.
 
@@ -237,7 +231,7 @@ def _narrow(spec: WindowSpec, lives: Lives, stored: Bools) -> None:
 
 def _evict(spec: WindowSpec, lives: Lives, stored: Ints, since: int) -> None:
     """Set the ends of the rows that insertions into their own partition evict: those of the rows ``since`` that one."""
-    order = stored[stable_order(lives.partitions[stored], lives.partition_count)]
+    order = stored[stable_order(lives.partitions[stored])]
     partition = lives.partitions[order]
     if spec.column is None:
         evicting = np.arange(len(order)) + spec.size

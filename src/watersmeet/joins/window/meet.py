@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.joins.core.condition import holds, same
-from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.matching import Bools, Ints, stable_order
 from watersmeet.joins.core.operator import LEFT, RIGHT
-from watersmeet.joins.window.lives import Lives, stable_order
+from watersmeet.joins.window.lives import Lives
 
 if TYPE_CHECKING:
     from watersmeet.joins.window.operator import WindowJoin
@@ -179,7 +179,7 @@ def _edges(counts: Positions) -> list[int]:
 
 def _face(lives: Lives, codes: Ints, count: int) -> Facing:
     codes = np.where(lives.rows.dead, count, codes)
-    order = stable_order(codes, count + 1)
+    order = stable_order(codes)
     floors = codes[order] * np.int64(lives.forever + 1)
     # What came before the batch came before all of it: a trigger below 1 is as good as 0.
     arrived = np.maximum(lives.triggers, 0)[order] + floors

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
+from watersmeet.joins.core.matching import stable_order
 from watersmeet.joins.core.operator import END_OF_INPUT, Marks
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
@@ -163,7 +164,7 @@ class Pack:
             # A NULL matches nothing, so any shard will do: spread them.
             codes = np.where(by.is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
         shard = shard_of(codes, len(self.shards))
-        order = np.argsort(shard, kind="stable")
+        order = stable_order(shard)
         ordered = batch.take(pa.array(order))
         ends = np.cumsum(np.bincount(shard, minlength=len(self.shards)))
         start = 0

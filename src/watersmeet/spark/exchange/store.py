@@ -15,6 +15,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from watersmeet.joins.state.format import DIRECTORY, RUN
 from watersmeet.joins.state.spine import missing_runs, take_run
 from watersmeet.spark.exchange.shards import partition_of
+from watersmeet.spark.private.large import put
 from watersmeet.spark.private.requests import sent_together, value_of
 from watersmeet.spark.private.told import enter_state, state_partitions
 
@@ -136,7 +137,7 @@ class SparkStore:
             if value is None:
                 self.states.state.removeKey((self.prefix + name,))
             else:
-                self.states.state.updateValue((self.prefix + name,), (value,))
+                put(self.states.state, self.prefix + name, value)
         self.changed = {}
 
     def _change(self, name: str, value: bytes | None) -> None:

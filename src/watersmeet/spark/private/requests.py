@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from io import BytesIO
 from typing import Any
 
 REQUESTS, BYTES = 32, 64 * 1024
@@ -19,6 +18,22 @@ socket holds, Spark would no longer read; and after one that it cannot answer it
 
 Answers = list[bytes]
 """What was answered to each of some requests."""
+
+
+class Written:
+    """A file that holds what was written to it, as it was written."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.bytes = 0
+
+    def write(self, piece: bytes) -> None:
+        """Hold this, too."""
+        self.pieces.append(piece)
+        self.bytes += len(piece)
+
+    def flush(self) -> None:
+        """Nothing waits."""
 
 
 @contextmanager
@@ -32,10 +47,10 @@ def sent_together(handle: Any) -> Generator[Answers | None]:
         yield None
         return
     file, receive = client.sockfile, client._receive_proto_message
-    requests, ends, answers = BytesIO(), list[int](), Answers()
+    requests, ends, answers = Written(), list[tuple[int, int]](), Answers()
 
     def pretended() -> tuple[int, str, bytes]:
-        ends.append(requests.tell())
+        ends.append((len(requests.pieces), requests.bytes))
         return 0, "", b""
 
     client.sockfile, client._receive_proto_message = requests, pretended
@@ -45,17 +60,18 @@ def sent_together(handle: Any) -> Generator[Answers | None]:
         client.sockfile = file
         # What PySpark has by that name is there again.
         del client._receive_proto_message
-    start = sent = 0
-    for made, end in enumerate(ends, 1):
-        if made == len(ends) or made - sent >= REQUESTS or ends[made] - start > BYTES:
-            file.write(requests.getbuffer()[start:end])
+    start = sent = before = 0
+    for made, (end, size) in enumerate(ends, 1):
+        if made == len(ends) or made - sent >= REQUESTS or ends[made][1] - before > BYTES:
+            for piece in requests.pieces[start:end]:
+                file.write(piece)
             file.flush()
             for _ in range(made - sent):
                 status, error, value = receive()
                 if status != 0:
                     raise RuntimeError(f"the state cannot be read or written: {error}")
                 answers.append(value)
-            start, sent = end, made
+            start, before, sent = end, size, made
 
 
 def value_of(handle: Any, answer: bytes) -> Any:

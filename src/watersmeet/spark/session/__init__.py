@@ -59,6 +59,9 @@ LOOPBACK = {
     "spark.ui.showConsoleProgress": "false",
     # On a busy machine a new Python worker may need more than the 15 seconds that Spark gives it.
     "spark.python.authenticate.socketTimeout": "120s",
+    # What is worth it is compressed before the shuffle, where it is seen by columns; files of this machine's are read
+    # from memory.
+    "spark.shuffle.compress": "false",
 }
 """What a session on this machine alone is set to besides: it listens to nobody else."""
 
