@@ -131,14 +131,3 @@ def test_every_operator_has_a_name_in_the_metrics() -> None:
     # What others are built upon does not run itself.
     operators = {one for one in operators if not any(one in other.__bases__ for other in operators)}
     assert len(operators) == 10 == len({one.name for one in operators})
-
-
-@pytest.mark.spark
-def test_the_lowest_mark_of_the_shards_is_told_by_its_value(spark: SparkSession) -> None:
-    from watersmeet.observe.progress import MARK
-    from watersmeet.spark.exchange.observed import lowest_marks
-
-    told = [({"a.t": 10, "b.t": 7},), ({"a.t": 9, "b.t": 70},), (None,), ({"a.t": -3},)]
-    records = spark.createDataFrame([(marks,) for marks in told], "told STRUCT<watermarks: MAP<STRING, BIGINT>>")
-    assert records.limit(2).agg(*lowest_marks(["a.t", "b.t"], "watermarks", MARK)).collect() == [(9, 7)]
-    assert records.agg(*lowest_marks(["a.t", "c.t"], "watermarks", MARK)).collect() == [(-3, None)]

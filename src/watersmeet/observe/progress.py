@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.observe.metrics import OperatorNumbers, backlog_of, backpressure_of, operator_numbers, summed
+from watersmeet.observe.told import TELLS, by_join
 
 OUT = "watersmeet"
 """The observation that counts the rows of the result."""
@@ -98,7 +99,7 @@ class Progress:
 
 def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
     """The progress in what Spark reports of a batch; ``cores`` is how many tasks Spark runs at the same time."""
-    observed: Mapping[str, Any] = reported.get("observedMetrics") or {}
+    observed = _observed(reported)
     named = _joins(observed)
     joins = [*named.values()]
     marks, temporal = _marks(joins, MARK), reading.temporal
@@ -138,28 +139,38 @@ def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores:
     )
 
 
+def _observed(reported: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The numbers of each observation; those of joins by the join, where an operator tells of several."""
+    given: Mapping[str, Any] = reported.get("observedMetrics") or {}
+    found = {key: _numbers(values) for key, values in given.items()}
+    for key in [key for key, numbers in found.items() if key.startswith(JOIN) and TELLS in numbers]:
+        found[key] = {}
+        found |= by_join(_numbers(given[key])[TELLS])
+    return found
+
+
 def _marks(joins: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, int]:
     found = ((n.removeprefix(prefix), v) for values in joins for n, v in values.items() if n.startswith(prefix))
     return {name: int(value) for name, value in found if value is not None}
 
 
-def _sources(observed: Mapping[str, Any], reading: Reading) -> dict[str, int]:
+def _sources(observed: Mapping[str, Mapping[str, Any]], reading: Reading) -> dict[str, int]:
     """The rows of each source. One that several joins read counts once: as often as the one that took most of it."""
     found: dict[str, int] = {}
     for key, sides in reading.feeds.items():
-        numbers: Mapping[str, Any] = _numbers(observed[key]) if key in observed else {}
+        numbers = observed.get(key, {})
         for side, source in sides.items():
             found[source] = max(found.get(source, 0), int(numbers.get(f"rows_{side}") or 0))
     return found
 
 
-def _out(observed: Mapping[str, Any], reported: Mapping[str, Any], reading: Reading) -> int:
+def _out(observed: Mapping[str, Mapping[str, Any]], reported: Mapping[str, Any], reading: Reading) -> int:
     """The rows of the result: as they were counted, else as the sink did, else as the last joins handed them out."""
     if OUT in observed:
-        return int(_numbers(observed[OUT]).get("rows") or 0)
+        return int(observed[OUT].get("rows") or 0)
     sink: Mapping[str, Any] = reported.get("sink") or {}
     written = int(sink.get("numOutputRows") or 0)
-    last = (_numbers(values) for key, values in observed.items() if key in reading.last)
+    last = (numbers for key, numbers in observed.items() if key in reading.last)
     return written if written >= 0 else summed([*last], "emitted")
 
 
@@ -176,17 +187,17 @@ def _moment(text: Any) -> float:
     return datetime.fromisoformat(text).timestamp() if isinstance(text, str) else 0.0
 
 
-def _malformed(observed: Mapping[str, Any]) -> dict[str, int]:
+def _malformed(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """The malformed rows of each source that had some."""
     counts = Counter[str]()
     for key, values in observed.items():
         if key.startswith(MALFORMED):
             source = key.removeprefix(MALFORMED)
-            counts[source.rpartition("#")[0] or source] += int(_numbers(values).get("rows") or 0)
+            counts[source.rpartition("#")[0] or source] += int(values.get("rows") or 0)
     return {source: count for source, count in counts.items() if count}
 
 
-def _examples(observed: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]]) -> Examples:
+def _examples(observed: Mapping[str, Mapping[str, Any]], named: Mapping[str, Mapping[str, Any]]) -> Examples:
     """Some rows, of each operator and of each source that has malformed ones."""
     found: Examples = {}
     for name, values in named.items():
@@ -194,20 +205,20 @@ def _examples(observed: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]
         if kinds:
             found[name] = {kind: json.loads(text) for kind, text in kinds.items()}
     for key, values in observed.items():
-        text = _numbers(values).get("example") if key.startswith(MALFORMED) else None
+        text = values.get("example") if key.startswith(MALFORMED) else None
         if text:
             source = key.removeprefix(MALFORMED)
             found[source.rpartition("#")[0] or source] = {"malformed": [json.loads(text)]}
     return found
 
 
-def _joins(observed: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _joins(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """What was observed of each join, by what people call it; of several with one name the later ones are numbered."""
     found: dict[str, Mapping[str, Any]] = {}
     for key in sorted(key for key in observed if key.startswith(JOIN)):
         name = key.removeprefix(JOIN).rpartition("#")[0] or key.removeprefix(JOIN)
         alike = sum(known == name or known.startswith(f"{name} (") for known in found)
-        found[f"{name} ({alike + 1})" if alike else name] = _numbers(observed[key])
+        found[f"{name} ({alike + 1})" if alike else name] = observed[key]
     return found
 
 

@@ -27,6 +27,7 @@ from watersmeet.joins.core.chain import Inlet, Link
 from watersmeet.joins.core.changes import COPIES, WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
 from watersmeet.joins.core.two_sided import TwoSided
+from watersmeet.observe.progress import JOIN
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -62,7 +63,7 @@ from watersmeet.spark.compile.frames import (
 from watersmeet.spark.exchange.alike import Alike
 from watersmeet.spark.exchange.columns import KEEP, Codes, Columns
 from watersmeet.spark.exchange.leaving import MET_DDL
-from watersmeet.spark.exchange.observed import REPORTS, observed, reports
+from watersmeet.spark.exchange.observed import observed
 from watersmeet.spark.exchange.packing import (
     LATE_ROW,
     LATE_SHOWN,
@@ -230,9 +231,8 @@ class Compiler:
         if not hasattr(together, "transformWithStateInPandas"):
             raise unknown("`transformWithStateInPandas` in Spark Connect", "no join can run there", "4.1 to 4.3")
         records = together.transformWithStateInPandas(processor, MET_DDL, "Append", "None")
-        for place, one in enumerate(gathered.meetings if gathered.is_streaming else ()):
-            of = REPORTS if len(gathered.meetings) == 1 else reports(place, len(gathered.meetings))
-            records = observed(records, one.plan, self.observed_as(one.plan), self.told, of)
+        if gathered.is_streaming:
+            records = observed(records, self.observed_as(plan))
         return (*gathered.below, *(Met(one.plan, one.inputs, records) for one in gathered.meetings))
 
     def gathered(self, plan: JoinPlan, shards: tuple[int, ...]) -> Gathered:
@@ -260,8 +260,11 @@ class Compiler:
             link = replace(link, inlet=inlet)
             stages = (*stages[:-1], _showing(stages[-1], code_side(plan, inside, way)))
         inputs = tuple(schemas[n] for n in range(len(plan.ports)))
-        ends = () if streaming else tuple(time for port in plan.ports for time in port.times)
-        stage = Stage(link, join_name(plan), _digest(plan, inputs, shards), ports, ends)
+        times = tuple(dict.fromkeys(time for port in plan.ports for time in port.times))
+        told_as = f"{JOIN}{self.observed_as(plan)}"
+        stage = Stage(
+            link, join_name(plan), _digest(plan, inputs, shards), ports, told_as, times, () if streaming else times
+        )
         below = (*before.below, *(join for one in fed.values() for join in one.joins))
         meetings = (*before.meetings, Meeting(plan, inputs))
         return Gathered((*stages, stage), meetings, tuple(packed), below, streaming)

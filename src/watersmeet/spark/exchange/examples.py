@@ -6,7 +6,6 @@ Where a side shows none, nobody can tell, and its rows count as ``joined``; what
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ ROWS = 3
 """How many of a kind a shard tells in a batch."""
 CHARACTERS = 200
 """How much of a value is told."""
-KINDS = ("matched", "padded", "joined", "out", "late")
 _PADDED = "#padded"
 
 
@@ -32,7 +30,7 @@ class Examples:
             next((name for name in side.columns if name in (*side.keys, *side.times)), None) for side in operator.sides
         ]
         self._pads = [bool(side.columns) for side in operator.sides]
-        self._kept: dict[str, list[dict[str, str | None]]] = {}
+        self.kept: dict[str, list[dict[str, str | None]]] = {}
 
     def take(self, table: pa.Table | pa.RecordBatch) -> None:
         """Take rows of the result."""
@@ -49,12 +47,8 @@ class Examples:
                 missed = {"late_by": None if row[LATE_BY] is None else str(row[LATE_BY]), "watermark": row[LATE_COLUMN]}
                 self._keep("late", _shown(row) | missed)
 
-    def to_text(self) -> str | None:
-        """All of them as JSON; None if there are none."""
-        return json.dumps(self._kept) if self._kept else None
-
     def _keep(self, kind: str, row: dict[str, str | None]) -> None:
-        self._kept[kind] = [*self._kept.get(kind, ()), row][-ROWS:]
+        self.kept[kind] = [*self.kept.get(kind, ()), row][-ROWS:]
 
     def _alone(self, table: pa.Table | pa.RecordBatch) -> Any:
         """Which rows have no part of some side; None if that cannot be told."""

@@ -15,26 +15,20 @@ from watersmeet.families import keeping_of
 from watersmeet.joins.core.operator import Emission, Family, Report
 from watersmeet.joins.core.spread import Counts
 from watersmeet.joins.state.layout import one_batch
+from watersmeet.observe.progress import EXAMPLES, MARK, OWN, port_names
+from watersmeet.observe.told import Told
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.packing import LATE, ROWS, SPACER, UNMATCHED, spacers, to_blob
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions", "stored", "bytes")
-"""The numbers of a step that there are per port; of rows ``stored``, the ``bytes`` that they took."""
+NUMBERS = ("rows", "late", "padded", "state", "dropped", "partitions")
+"""The numbers of a step that there are per port."""
 SPREADS = ("delays", "lateness")
 """What a step counts by how long it is."""
 MET_DDL = "kind TINYINT, port TINYINT, blob BINARY, report STRING"
 """The records of an operator. Few columns: what a frame costs on its way through pandas is per column."""
-REPORT_DDL = (
-    "matched BIGINT, written BIGINT, emitted BIGINT, seconds DOUBLE, "
-    + ", ".join(f"{name} ARRAY<BIGINT>" for name in NUMBERS)
-    + ", watermarks MAP<STRING, BIGINT>, received MAP<STRING, BIGINT>, "
-    + ", ".join(f"{name} ARRAY<FLOAT>" for name in SPREADS)
-    + ", examples STRING"
-)
-"""The numbers of a step, which a record of them holds as JSON."""
 ROWS_PER_BATCH = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
@@ -165,25 +159,40 @@ class Tally:
         for port, table in emission.unmatched:
             self.handed_out(table, UNMATCHED, port)
 
-    def to_text(self) -> str:
-        """The numbers of the batch, as a record of them holds them."""
-        return json.dumps(self._numbers(), default=int)
+    @property
+    def report(self) -> Report:
+        """The numbers of the batch."""
+        return _added(self.reports)
 
-    def _numbers(self) -> dict[str, object]:
-        """The numbers of the batch; those of ports that another shard counts are left to it."""
-        report = _added(self.reports)
-        numbers: dict[str, object] = {"matched": report.matched, "written": report.written}
-        numbers |= {"emitted": self.rows, "seconds": self.seconds, "watermarks": dict(report.watermarks)}
-        numbers["received"] = dict(report.received)
-        numbers["examples"] = None if self.examples is None else self.examples.to_text()
-        for name in SPREADS:
-            counts: Counts | None = getattr(report, name)
-            numbers[name] = None if counts is None else counts.tolist()
-        per_port = self._stored(report)
-        for name in NUMBERS:
-            values: Sequence[int] = per_port[name] if name in per_port else getattr(report, name)
-            numbers[name] = [value if port in self.counted else 0 for port, value in enumerate(values)]
-        return numbers
+    def to_text(self) -> str:
+        """What the next operator and tests read of it, as a record holds it."""
+        report = self.report
+        told = {"watermarks": dict(report.watermarks), "state": report.state, "partitions": report.partitions}
+        return json.dumps(told, default=int)
+
+    def told(self, times: Sequence[str]) -> Told:
+        """The numbers of the batch as they are put together with those of other shards; marks of these columns.
+
+        Those of ports that another shard counts are left to it.
+        """
+        report = self.report
+        sums: dict[str, Any] = {"matched": report.matched, "written": report.written}
+        sums |= {"emitted": self.rows, "seconds": self.seconds, "shards": 1}
+        highest: dict[str, Any] = {"operator": self.operator.name, "fullest": sum(report.state)}
+        per_port = {name: getattr(report, name) for name in NUMBERS} | self._stored(report)
+        for name, values in per_port.items():
+            for port, side in enumerate(port_names(len(report.rows))):
+                value = values[port] if port < len(values) else None
+                is_sum = name != "partitions" or self.operator.is_partitioned(port)
+                into = sums if is_sum else highest
+                into[f"{name}_{side}"] = 0 if value is not None and port not in self.counted else value
+        if self.examples is not None:
+            highest |= {f"{EXAMPLES}{kind}": json.dumps(rows) for kind, rows in self.examples.kept.items()}
+        lowest = {f"{MARK}{time}": report.watermarks.get(time) for time in times}
+        lowest |= {f"{OWN}{time}": report.received.get(time) for time in times}
+        counts: dict[str, Counts | None] = {name: getattr(report, name) for name in SPREADS}
+        spreads = {name: None if found is None else found.tolist() for name, found in counts.items()}
+        return {"sum": sums, "highest": highest, "lowest": lowest, "sums": spreads}
 
     def _stored(self, report: Report) -> dict[str, Sequence[int]]:
         """Rows that were written to the state per port, and their bytes: a port may have several spines."""

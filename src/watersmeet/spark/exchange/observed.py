@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import reduce
-from operator import add
+from collections.abc import Callable, Mapping
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-from watersmeet.observe.progress import EXAMPLES, JOIN, MARK, OWN, Reading, port_names
+from watersmeet.observe.progress import JOIN, Reading, port_names
+from watersmeet.observe.told import TELLS
 from watersmeet.physical import (
     JoinPlan,
     LateralPlan,
@@ -25,89 +23,17 @@ from watersmeet.physical import (
     scan_plans,
     view_plans,
 )
-from watersmeet.spark.exchange.examples import KINDS
-from watersmeet.spark.exchange.leaving import NUMBERS, REPORT_DDL, SPREADS
-from watersmeet.spark.exchange.packing import INSIDE, REPORT
-from watersmeet.spark.exchange.stateful import RowsTold
+from watersmeet.spark.exchange.packing import TOLD
 from watersmeet.type_names import is_moment
 
-_TOLD = "told"
-"""The column in which numbers stand while Spark adds them up."""
 
+def observed(records: DataFrame, name: str) -> DataFrame:
+    """The records of an operator, of which Spark collects what its joins tell of every batch.
 
-@dataclass(frozen=True)
-class Reports:
-    """The records that hold the numbers of a join: those of a ``kind``, and of it those of one ``place``.
-
-    ``alone``: no other numbers are among the records.
+    Texts, not numbers that Spark adds up: for each of these it would make and compile code in every task.
     """
-
-    kind: int = REPORT
-    place: int | None = None
-    alone: bool = True
-
-    @property
-    def told(self) -> Column:
-        """The numbers of these records, NULL in others."""
-        found = F.from_json("report", REPORT_DDL)
-        return (found if self.alone else F.when(self.mine, found)).alias(_TOLD)
-
-    @property
-    def mine(self) -> Column:
-        """Whether a record is one of them."""
-        is_kind = F.col("kind") == self.kind
-        return is_kind if self.place is None else is_kind & (F.col("port") == self.place)
-
-
-REPORTS = Reports()
-"""Those of an operator in which one join runs."""
-
-
-def reports(place: int, joins: int) -> Reports:
-    """Those of the join at a place among several that run in one operator: the last is the one that others hear of."""
-    return Reports(alone=False) if place == joins - 1 else Reports(INSIDE, place, alone=False)
-
-
-def observed(
-    records: DataFrame, plan: JoinPlan, name: str, rows: RowsTold = "none", of: Reports = REPORTS
-) -> DataFrame:
-    """The records with the numbers of a join put together per batch; ``name`` is what people call it.
-
-    ``rows``: whether some rows are told of too, those of any one shard.
-    """
-    told = records.select("*", of.told)
-    numbers = [F.sum(_told(number)).alias(number) for number in ("matched", "written", "emitted", "seconds")]
-    for number in NUMBERS:
-        for port, side in enumerate(port_names(len(plan.ports))):
-            fold = F.max if number == "partitions" and not plan.operator.is_partitioned(port) else F.sum
-            numbers.append(fold(F.get(_told(number), F.lit(port))).alias(f"{number}_{side}"))
-    numbers.append(F.count(F.when(of.mine, 1)).alias("shards"))
-    kept = reduce(add, (F.get(_told("state"), F.lit(port)) for port in range(len(plan.ports))))
-    numbers.append(F.max(kept).alias("fullest"))
-    numbers.append(F.max(F.lit(plan.operator.name)).alias("operator"))
-    numbers += [_spread(number).alias(number) for number in SPREADS]
-    if rows == "some":
-        numbers += [F.max(F.get_json_object(_told("examples"), f"$.{k}")).alias(f"{EXAMPLES}{k}") for k in KINDS]
-    times = dict.fromkeys(time for port in plan.ports for time in port.times)
-    marks = [*lowest_marks(times, "watermarks", MARK), *lowest_marks(times, "received", OWN)]
-    return told.observe(f"{JOIN}{name}", *numbers, *marks).select(*records.columns)
-
-
-def lowest_marks(times: Iterable[str], marks: str, prefix: str) -> list[Column]:
-    """Per watermarked column, the mark of the shard that is furthest behind."""
-    return [F.min(F.try_element_at(_told(marks), F.lit(time))).alias(f"{prefix}{time}") for time in times]
-
-
-def _spread(number: str) -> Column:
-    """How many lie in each range, of all shards; before Spark 4.3, which adds such lists up, it is not told."""
-    if hasattr(F, "vector_sum"):
-        return F.vector_sum(_told(number))
-    return F.max(F.lit(None).cast("array<float>"))
-
-
-def _told(name: str) -> Column:
-    """A number of a report."""
-    return F.col(f"{_TOLD}.{name}")
+    texts = F.collect_list(F.when(F.col("kind") == TOLD, F.col("report")))
+    return records.observe(f"{JOIN}{name}", texts.alias(TELLS))
 
 
 def reading_of(plan: QueryPlan, name_of: Callable[[JoinPlan], str], frames: Mapping[str, DataFrame]) -> Reading:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,10 +17,11 @@ from watersmeet.joins.core.chain import Chain, Link, Piece
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, StepError
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.observe.told import put_together, to_text
 from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
-from watersmeet.spark.exchange.packing import INSIDE, LATE, MARKS, REPORT, SPACER, fold_marks, from_blobs
+from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, SPACER, TOLD, fold_marks, from_blobs
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
 from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import accepted_before, run_group
@@ -51,6 +52,7 @@ class Stage:
     """A join that runs in a processor: its link of the chain, and what else is known of it.
 
     - ``name``: what people call it; ``digest``: whose state its part of the state is
+    - ``told_as``: what it is called in the numbers of a batch; ``times``: the columns whose marks are told
     - ``ports``: for each port of the exchange that feeds it, which one of its own that is
     - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
@@ -59,6 +61,8 @@ class Stage:
     name: str
     digest: str
     ports: Mapping[int, int]
+    told_as: str
+    times: tuple[str, ...]
     ends: tuple[str, ...] = ()
 
 
@@ -108,7 +112,9 @@ class ShardProcessor(StatefulProcessor):
             leaving.close()
             states.flush()
         for one in shards:
-            one.tell()
+            leaving.add(REPORT, report=one.tallies[-1].to_text())
+        for text in _told(shards, self.stages):
+            leaving.add(TOLD, report=text)
         yield leaving.frame()
 
     def close(self) -> None:
@@ -168,13 +174,6 @@ class _Shard:
         arrivals = [self._arrivals(stage, tally) for stage, tally in zip(self.stages, self.tallies, strict=True)]
         yield from self._handed_out(self.chain.close(arrivals, marks, came))
 
-    def tell(self) -> None:
-        """Let the numbers of the batch leave, too."""
-        for place, tally in enumerate(self.tallies[:-1]):
-            if tally.reports:
-                self.leaving.add(INSIDE, place, report=tally.to_text())
-        self.leaving.add(REPORT, report=self.tallies[-1].to_text())
-
     def _tally(self, stage: Stage, shards: Shards, rows: RowsTold) -> Tally:
         ports = frozenset(range(len(stage.link.operator.shown)))
         counted = ports if self.label == shards.first else ports - shards.to_all
@@ -208,6 +207,14 @@ class _Shard:
                 tally.handed_out(piece)
             if self.leaving.is_much:
                 yield self.leaving.frame()
+
+
+def _told(shards: Sequence[_Shard], stages: Sequence[Stage]) -> Iterator[str]:
+    """What the joins tell of a batch, for all shards of a group; one that the batch did not come to tells nothing."""
+    for number, stage in enumerate(stages):
+        tallies = [shard.tallies[number] for shard in shards if shard.tallies[number].reports]
+        if tallies:
+            yield to_text(stage.told_as, put_together(tally.told(stage.times) for tally in tallies))
 
 
 def prefixes(stages: int) -> tuple[str, ...]:
