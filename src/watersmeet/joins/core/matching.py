@@ -163,8 +163,7 @@ def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints
     first = np.searchsorted(codes, probe_codes, "left")
     # Most probes miss most runs, and a row's code tells a miss at once: the second search is for the others.
     probes = np.flatnonzero(codes[np.minimum(first, codes.size - 1)] == probe_codes) if codes.size else first[:0]
-    first = first[probes]
-    beyond = np.searchsorted(codes, probe_codes[probes], "right")
+    first, beyond = first[probes], _beyond(codes, first[probes])
     low, high = low[probes], high[probes]
     part = np.flatnonzero((times[first] < low) | (times[beyond - 1] > high))
     if not part.size:
@@ -175,6 +174,15 @@ def stretches(codes: Ints, times: Ints, probe_codes: Ints, low: Ints, high: Ints
     stop[part] = _bisect(times, start[part], beyond[part], high[part], inclusive=False)
     some = np.flatnonzero(start < stop)
     return Stretches(probes[some], start[some], stop[some])
+
+
+def _beyond(codes: Ints, first: Ints) -> Ints:
+    """The positions after the last row of each code, by those of the first; most codes have one row."""
+    beyond = first + 1
+    more = np.flatnonzero(codes[np.minimum(beyond, codes.size - 1)] == codes[first])
+    if more.size:
+        beyond[more] = np.searchsorted(codes, codes[first[more]], "right")
+    return beyond
 
 
 def _bisect(times: Ints, first: Ints, beyond: Ints, bounds: Ints, *, inclusive: bool) -> Ints:
