@@ -44,6 +44,12 @@ def test_codes_that_differ_only_in_their_last_bits_are_in_order(common: int) -> 
     assert stable_order(codes).tolist() == np.argsort(codes, kind="stable").tolist()
 
 
+def test_a_null_among_small_codes_is_last() -> None:
+    codes = np.random.default_rng(5).integers(0, 100_000, COUNTED)
+    codes[7] = HIGHEST
+    assert stable_order(codes).tolist() == np.argsort(codes, kind="stable").tolist()
+
+
 def test_runs_one_behind_the_other_are_merged() -> None:
     codes = np.concatenate([np.sort(np.random.default_rng(n).integers(0, 5_000, COUNTED)) for n in range(3)])
     assert stable_order(codes).tolist() == np.argsort(codes, kind="stable").tolist()

@@ -123,13 +123,13 @@ def operator_numbers(
     )
 
 
-def _spread(counts: Sequence[float] | None) -> dict[str, int]:
+def _spread(counts: Mapping[str, float] | None) -> dict[str, int]:
     """The ranges that hold something.
 
-    >>> _spread([0.0, 2.0, 0.4]), _spread(None)
+    >>> _spread({"1": 2.0, "7": 0.4}), _spread(None)
     ({'1': 2}, {})
     """
-    return {str(number): round(count) for number, count in enumerate(counts or ()) if count >= 0.5}
+    return {number: round(count) for number, count in (counts or {}).items() if count >= 0.5}
 
 
 def _sides(observed: Mapping[str, Any]) -> dict[str, SideNumbers]:

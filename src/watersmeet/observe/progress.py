@@ -99,7 +99,7 @@ class Progress:
 
 def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores: int | None = None) -> Progress:
     """The progress in what Spark reports of a batch; ``cores`` is how many tasks Spark runs at the same time."""
-    observed = _observed(reported)
+    observed = _observed(reported, reading)
     named = _joins(observed)
     joins = [*named.values()]
     marks, temporal = _marks(joins, MARK), reading.temporal
@@ -139,14 +139,13 @@ def progress_of(name: str, reported: Mapping[str, Any], reading: Reading, cores:
     )
 
 
-def _observed(reported: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The numbers of each observation; those of joins by the join, where an operator tells of several."""
+def _observed(reported: Mapping[str, Any], reading: Reading) -> dict[str, Mapping[str, Any]]:
+    """The numbers of each observation; those of joins by the join, also of those that had nothing to tell."""
     given: Mapping[str, Any] = reported.get("observedMetrics") or {}
     found = {key: _numbers(values) for key, values in given.items()}
-    for key in [key for key, numbers in found.items() if key.startswith(JOIN) and TELLS in numbers]:
-        found[key] = {}
-        found |= by_join(_numbers(given[key])[TELLS])
-    return found
+    texts = {key: found.pop(key)[TELLS] for key in [*found] if key.startswith(JOIN) and TELLS in found[key]}
+    nothing: dict[str, Mapping[str, Any]] = {key: {} for key in (*reading.feeds, *texts)} if texts else {}
+    return nothing | found | by_join(text for some in texts.values() for text in some)
 
 
 def _marks(joins: Sequence[Mapping[str, Any]], prefix: str) -> dict[str, int]:

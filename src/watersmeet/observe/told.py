@@ -18,8 +18,8 @@ TELLS = "reports"
 """The number of an observation that holds the texts of all tasks."""
 
 
-def _added(left: list[float], right: list[float]) -> list[float]:
-    return [one + other for one, other in zip(left, right, strict=True)]
+def _added(left: Mapping[str, float], right: Mapping[str, float]) -> dict[str, float]:
+    return {**left, **{name: left.get(name, 0) + number for name, number in right.items()}}
 
 
 HOW: Mapping[str, Callable[[Any, Any], Any]] = {"sum": add, "highest": max, "lowest": min, "sums": _added}

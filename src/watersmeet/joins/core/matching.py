@@ -20,6 +20,8 @@ HIGHEST = np.iinfo(np.int64).max
 
 COUNTED, RUNS = 4_096, 16
 """Fewer codes than that, or fewer stretches of codes in order, are sorted by comparing."""
+FEW_WRONG = 16
+"""So are all, if one in so many is in the wrong place after counting: a NULL among small keys is far from them."""
 
 
 class Pairs(NamedTuple):
@@ -43,7 +45,7 @@ def sort_order(codes: Ints, times: Ints) -> Ints:
 
 
 def stable_order(codes: Ints) -> Ints:
-    """The positions that put codes, or other numbers, in order; equal ones keep the order they have.
+    """The positions that put codes, or other signed integers, in order; equal ones keep the order they have.
 
     numpy sorts numbers of 16 bits by counting, several times as quickly as it compares long ones, and sees runs that
     are in order already. So codes are sorted by the 32 bits in which they differ first; those few that have these in
@@ -70,6 +72,8 @@ def _with_rest_in_order(order: Ints, codes: Ints, leading: npt.NDArray[np.uint32
     """An order by the leading bits of codes, put right where codes that have these in common are not in order."""
     ordered = codes[order]
     is_wrong = ordered[1:] < ordered[:-1]
+    if np.count_nonzero(is_wrong) > len(codes) // FEW_WRONG:
+        return np.argsort(codes, kind="stable")
     if is_wrong.any():
         there = np.isin(leading[order], leading[order[1:][is_wrong]])
         rows = order[there]

@@ -226,7 +226,9 @@ class Compiler:
         shards = labels(1 if plan.ports[0].route == "one" else self.shards)
         gathered = self.gathered(plan, shards)
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
-        processor = ShardProcessor(gathered.stages, Shards(shards[0], to_all), self.bytes_per_step, self.told)
+        # Of a batch of its own nobody is told anything.
+        stages = gathered.stages if gathered.is_streaming else tuple(replace(s, told_as="") for s in gathered.stages)
+        processor = ShardProcessor(stages, Shards(shards[0], to_all), self.bytes_per_step, self.told)
         together = reduce(DataFrame.unionAll, gathered.packed).groupBy("shard")
         if not hasattr(together, "transformWithStateInPandas"):
             raise unknown("`transformWithStateInPandas` in Spark Connect", "no join can run there", "4.1 to 4.3")
@@ -270,7 +272,7 @@ class Compiler:
         return Gathered((*stages, stage), meetings, tuple(packed), below, streaming)
 
     def observed_as(self, plan: JoinPlan) -> str:
-        """The name under which Spark adds up its numbers: what people call it, whose it is, and which one it is."""
+        """The name under which its numbers are told: what people call it, whose it is, and which one it is."""
         return f"{join_name(plan)}#{self.token}.{digest(plan.identity)[:8]}"
 
     def moved(self, plan: JoinPlan, shards: tuple[int, ...], number: int, *, streaming: bool) -> list[DataFrame]:

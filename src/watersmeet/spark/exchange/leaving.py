@@ -167,32 +167,37 @@ class Tally:
     def to_text(self) -> str:
         """What the next operator and tests read of it, as a record holds it."""
         report = self.report
-        told = {"watermarks": dict(report.watermarks), "state": report.state, "partitions": report.partitions}
-        return json.dumps(told, default=int)
+        told: dict[str, object] = {name: self._counted(getattr(report, name)) for name in ("state", "partitions")}
+        return json.dumps(told | {"watermarks": dict(report.watermarks)}, default=int)
 
     def told(self, times: Sequence[str]) -> Told:
         """The numbers of the batch as they are put together with those of other shards; marks of these columns.
 
-        Those of ports that another shard counts are left to it.
+        Those of ports that another shard counts are left to it. A join that the batch did not come to tells its name.
         """
+        sides = port_names(len(self.operator.shown))
+        highest: dict[str, Any] = {"operator": self.operator.name}
+        if not self.reports:
+            return {"sum": {f"rows_{side}": 0 for side in sides}, "highest": highest}
         report = self.report
         sums: dict[str, Any] = {"matched": report.matched, "written": report.written}
         sums |= {"emitted": self.rows, "seconds": self.seconds, "shards": 1}
-        highest: dict[str, Any] = {"operator": self.operator.name, "fullest": sum(report.state)}
-        per_port = {name: getattr(report, name) for name in NUMBERS} | self._stored(report)
-        for name, values in per_port.items():
-            for port, side in enumerate(port_names(len(report.rows))):
-                value = values[port] if port < len(values) else None
+        highest["fullest"] = sum(self._counted(report.state))
+        for name, values in ({name: getattr(report, name) for name in NUMBERS} | self._stored(report)).items():
+            counted = self._counted(values)
+            for port, side in enumerate(sides):
                 is_sum = name != "partitions" or self.operator.is_partitioned(port)
-                into = sums if is_sum else highest
-                into[f"{name}_{side}"] = 0 if value is not None and port not in self.counted else value
+                (sums if is_sum else highest)[f"{name}_{side}"] = counted[port] if port < len(counted) else None
         if self.examples is not None:
             highest |= {f"{EXAMPLES}{kind}": json.dumps(rows) for kind, rows in self.examples.kept.items()}
         lowest = {f"{MARK}{time}": report.watermarks.get(time) for time in times}
         lowest |= {f"{OWN}{time}": report.received.get(time) for time in times}
-        counts: dict[str, Counts | None] = {name: getattr(report, name) for name in SPREADS}
-        spreads = {name: None if found is None else found.tolist() for name, found in counts.items()}
+        spreads = {name: _by_range(getattr(report, name)) for name in SPREADS}
         return {"sum": sums, "highest": highest, "lowest": lowest, "sums": spreads}
+
+    def _counted(self, values: Sequence[int]) -> list[int]:
+        """Numbers per port, those that this shard counts."""
+        return [value if port in self.counted else 0 for port, value in enumerate(values)]
 
     def _stored(self, report: Report) -> dict[str, Sequence[int]]:
         """Rows that were written to the state per port, and their bytes: a port may have several spines."""
@@ -204,6 +209,11 @@ class Tally:
                 for count, amount in zip(counts, amounts, strict=True):
                     count[port] += amount
         return dict(zip(("stored", "bytes"), counts, strict=True))
+
+
+def _by_range(counts: Counts | None) -> dict[str, float] | None:
+    """Those ranges that hold something, by their numbers."""
+    return None if counts is None else {str(number): count for number, count in enumerate(counts.tolist()) if count}
 
 
 def _added(reports: list[Report]) -> Report:

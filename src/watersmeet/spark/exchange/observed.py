@@ -1,4 +1,4 @@
-"""What Spark adds up of an operator's records in every batch, for the progress of the query."""
+"""What Spark collects of an operator's records in every batch, for the progress of the query."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import state_partitions
 
 ROWS, MARKS, LATE, REPORT, UNMATCHED, TOLD, SPACER = 0, 1, 2, 3, 4, 5, 6
-"""The kinds of records: rows, marks; and only out of a join: late rows, the numbers of a step, rows of one side that
-died alone and go to an output of their own; and the numbers of a join that feeds another one in the same operator, with
-its place there as the port. Spacers are passed over, see `spacers`."""
+"""The kinds of records: rows, marks; and only out of a join: late rows, the marks of a shard and what it keeps, rows of
+one side that died alone and go to an output of their own, and what each join of an operator tells of its numbers.
+Spacers are passed over, see `spacers`."""
 
 PACKED_DDL = "shard INT, of INT, port TINYINT, kind TINYINT, blob BINARY"
 PACKED = pa.schema(

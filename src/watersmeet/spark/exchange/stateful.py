@@ -52,7 +52,8 @@ class Stage:
     """A join that runs in a processor: its link of the chain, and what else is known of it.
 
     - ``name``: what people call it; ``digest``: whose state its part of the state is
-    - ``told_as``: what it is called in the numbers of a batch; ``times``: the columns whose marks are told
+    - ``told_as``: what it is called where its numbers are told, nothing if they are not; ``times``: the columns whose
+      marks are told
     - ``ports``: for each port of the exchange that feeds it, which one of its own that is
     - ``ends``: the watermarked columns of inputs that end with this batch (batch DataFrames)
     """
@@ -210,11 +211,10 @@ class _Shard:
 
 
 def _told(shards: Sequence[_Shard], stages: Sequence[Stage]) -> Iterator[str]:
-    """What the joins tell of a batch, for all shards of a group; one that the batch did not come to tells nothing."""
+    """What the joins tell of a batch, for all shards of a group."""
     for number, stage in enumerate(stages):
-        tallies = [shard.tallies[number] for shard in shards if shard.tallies[number].reports]
-        if tallies:
-            yield to_text(stage.told_as, put_together(tally.told(stage.times) for tally in tallies))
+        if stage.told_as:
+            yield to_text(stage.told_as, put_together(shard.tallies[number].told(stage.times) for shard in shards))
 
 
 def prefixes(stages: int) -> tuple[str, ...]:

@@ -20,7 +20,8 @@ from watersmeet.spark.private.requests import Written
 
 LARGE = 64 * 1024
 """A pickler hands bytes on as they are, if they are so many."""
-USED = ("sockfile", "_receive_proto_message", "_serialize_to_bytes")
+USED = (("_stateName",), ("user_key_schema",), ("sockfile", "_receive_proto_message", "_serialize_to_bytes"))
+"""What is used of a map, of what it has behind it, and of the client behind that."""
 PATH = (("StateRequest", "stateVariableRequest"), ("StateVariableRequest", "mapStateCall"))
 """The messages around the one that is about a map, from the outermost, and the field in each that holds the next."""
 
@@ -30,7 +31,8 @@ def put(state: Any, key: str, value: bytes) -> None:
     numbers = _numbers()
     client: Any = getattr(state, "_mapStateClient", None)
     api: Any = getattr(client, "_stateful_processor_api_client", None)
-    if len(value) < LARGE or numbers is None or not all(hasattr(api, name) for name in USED):
+    known = all(hasattr(of, name) for of, names in zip((state, client, api), USED, strict=True) for name in names)
+    if len(value) < LARGE or numbers is None or not known:
         state.updateValue((key,), (value,))
         return
     pickled = Written()
