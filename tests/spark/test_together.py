@@ -39,6 +39,7 @@ ROWS: tuple[dict[str, list[tuple[str | None, int, int]]], ...] = (
         "b": [("y", 13, 20), ("x", 14, 5)],
         "c": [("y", 22, 22), ("z", 23, 22), ("x", 25, 2)],
     },
+    {"c": [("y", 26, 23)]},
 )
 
 
@@ -86,6 +87,14 @@ def test_rows_numbers_and_states_are_those_of_joins_by_themselves(spark: SparkSe
     rows = [Counter(map(str, state.rows("a+b").collect())) for state in states.values()]
     assert rows[0] == rows[1] and rows[0]
     assert states["on"].problems.count() == 0
+
+
+def test_a_join_that_a_batch_does_not_come_to_is_told_of_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    run(spark, tmp_path, 0, "on")
+    batch = run(spark, tmp_path, 2, "on")[0]
+    inner, outer = batch.operators["a and b"], batch.operators["a+b and c"]
+    assert (inner.kind, inner.shards, [*inner.sides]) == ("interval", 0, ["left", "right"])
+    assert (outer.kind, outer.shards, outer.sides["right"].rows) == ("interval", 2, 1)
 
 
 def chained(spark: SparkSession, folder: Path, together: str) -> DataFrame:
