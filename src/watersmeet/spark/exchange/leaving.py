@@ -6,6 +6,7 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -159,9 +160,9 @@ class Tally:
         for port, table in emission.unmatched:
             self.handed_out(table, UNMATCHED, port)
 
-    @property
+    @cached_property
     def report(self) -> Report:
-        """The numbers of the batch."""
+        """The numbers of the batch, once all its steps are done."""
         return _added(self.reports)
 
     def to_text(self) -> str:

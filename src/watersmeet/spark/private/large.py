@@ -28,11 +28,11 @@ PATH = (("StateRequest", "stateVariableRequest"), ("StateVariableRequest", "mapS
 
 def put(state: Any, key: str, value: bytes) -> None:
     """Set a value of a map from a text to bytes, as `MapState.updateValue` does."""
-    numbers = _numbers()
     client: Any = getattr(state, "_mapStateClient", None)
     api: Any = getattr(client, "_stateful_processor_api_client", None)
-    known = all(hasattr(of, name) for of, names in zip((state, client, api), USED, strict=True) for name in names)
-    if len(value) < LARGE or numbers is None or not known:
+    numbers = _numbers() if len(value) >= LARGE else None
+    parts = zip((state, client, api), USED, strict=True)
+    if numbers is None or not all(hasattr(part, name) for part, names in parts for name in names):
         state.updateValue((key,), (value,))
         return
     pickled = Written()
