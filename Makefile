@@ -101,7 +101,7 @@ matrix: ## the demo, every family, restarts, types, connectors on each Spark tha
 # One case of each family, and what differs between versions if anything does.
 MATRIX_TESTS := tests/spark/test_types.py tests/spark/test_recovery.py tests/spark/test_kept_checkpoints.py \
 	tests/spark/test_avro.py tests/spark/test_protobuf.py tests/spark/test_columns.py tests/spark/test_shard_groups.py \
-	tests/spark/test_cases_on_spark.py
+	tests/spark/test_sockets.py tests/spark/test_cases_on_spark.py
 MATRIX_CASES := ib-v1 or window-time or sync-idle or asof-tolerance or lookup-of-a-join or table-full-join or \
 	group-aggregates or top-of-a-table or restart-keeps-matched or not case_on_spark
 

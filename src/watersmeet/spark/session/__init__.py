@@ -26,6 +26,7 @@ from watersmeet.spark.session.archive import archive_options
 from watersmeet.spark.session.connectors import with_connectors
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.session.java import prepare_java
+from watersmeet.spark.session.sockets import unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +123,7 @@ def settings(
     if master.startswith("local"):
         # Stateful streaming runs without adaptive execution, so the number of partitions is what is set here.
         made |= LOOPBACK | {"spark.sql.shuffle.partitions": str(max(2, cores(master)))}
-        made |= FILES | {"spark.python.daemon.module": "watersmeet.spark.daemon"}
+        made |= FILES | unix_sockets(temporary) | {"spark.python.daemon.module": "watersmeet.spark.daemon"}
     made |= conf
     theirs = conf.get(JAVA_OPTIONS, "")
     options = (_java_options(log, temporary), "" if "Archive" in theirs else archive, theirs)
