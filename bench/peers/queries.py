@@ -109,7 +109,7 @@ QUERIES: Mapping[str, Compared] = {
             " WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')",
             ("name", "city", "state", "id"),
             ("person",),
-            rows=400_000_000,
+            rows=200_000_000,
         ),
         Compared(
             "q4",
@@ -163,7 +163,7 @@ QUERIES: Mapping[str, Compared] = {
             f" window_start AS s, window_end AS e FROM {_TUMBLE.format('auction')}"
             " GROUP BY seller, window_start, window_end) a ON p.id = a.seller AND p.s = a.s AND p.e = a.e",
             ("id", "name"),
-            rows=400_000_000,
+            rows=200_000_000,
         ),
         Compared(
             "q9",
