@@ -76,7 +76,7 @@ def _text(plan: Plan, over: Sequence[Spread], measured: Sequence[dict[str, Any]]
             rows.append((f"  {one['tasks']:,}", *times, f"{one['records']:,}", f"{one['per_row'] * 1e6:,.3g}", ""))
         yield from _aligned(rows)
     yield ""
-    yield f"Costs are rough, from runs at commit {MEASURED.commit} on {MEASURED.machine}, which had other work;"
+    yield f"Costs are rough, from runs at commit {MEASURED.commit} on {MEASURED.machine};"
     yield "no cluster was measured. `make bench` measures them on yours. Bursts, replays and other queries come on top."
 
 

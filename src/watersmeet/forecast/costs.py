@@ -53,15 +53,15 @@ NARROW = 28.0
 """Bytes of the rows whose costs were measured first: a key, a time, two numbers."""
 
 MEASURED = Costs(
-    commit="9c30ea6",
+    commit="2a42d9a",
     machine="two cores of a small virtual machine, Spark 4.3.0, Python 3.11, Java 17, local[2]",
-    batch=0.22,
+    batch=0.17,
     stage=0.35,
-    columns=2.0e-6,
-    scanned=2.8e-6,
-    byte=5.2e-8,
-    result=0.36e-6,
-    shard=0.008,
+    columns=1.15e-6,
+    scanned=2.2e-6,
+    byte=4.4e-8,
+    result=0.33e-6,
+    shard=0.004,
     task=0.05,
     probe=7e-8,
     read=1.5e-8,
@@ -75,8 +75,8 @@ MEASURED = Costs(
     mapped=2 * 2**30,
     stored=1.1,
 )
-"""Seconds per batch, row, byte, result and shard are from one run of the sections `forecast` and `shards` of ``make
-bench`` on a quiet machine; a later run of `forecast` checks them (docs/forecast.md). What a further operator and a task
-without rows take is from older runs on a busy one, and so is memory. ``read`` is from one run with and without runs at
-hand, ``probe`` from a search in a sorted million, records and marks from ``watersmeet plan --simulate``, with what a
-shuffle adds as an estimate."""
+"""Seconds per batch, row, byte and result are from one run of the section `forecast` of ``make bench`` on a quiet
+machine, those of a shard from `shards` (2 ms in small batches, 4.5 ms in large ones); a later run of `forecast` checks
+them (docs/forecast.md). What a further operator and a task without rows take is from older runs on a busy one, and so
+is memory. ``read`` is from one run with and without runs at hand, ``probe`` from a search in a sorted million, records
+and marks from ``watersmeet plan --simulate``, with what a shuffle adds as an estimate."""
