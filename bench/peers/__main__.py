@@ -89,19 +89,29 @@ def main(arguments: Sequence[str] | None = None, told: Told | None = None, resul
     peers = [peer for peer in peers if peer not in absent]
     ask = told or in_a_process
     timed: list[Timed] = []
-    for name in options.queries:
-        runs = (
-            over_topics(options, peers, console) if name == TOPICS else over_files(options, name, peers, ask, console)
-        )
-        for one in runs:
-            timed.append(one)
-            console.print(f"{one.query}, {one.peer}: {one.seconds:.1f} s", style="dim")
-    if timed:
-        console.print(_table(timed))
-        path = results / f"peers-{int(time.time())}.json"
-        results.mkdir(exist_ok=True, parents=True)
-        path.write_text(json.dumps([asdict(one) for one in timed], indent=1))
-        console.print(f"Written to {path}")
+    try:
+        for name in options.queries:
+            runs = (
+                over_topics(options, peers, console)
+                if name == TOPICS
+                else over_files(options, name, peers, ask, console)
+            )
+            for one in runs:
+                timed.append(one)
+                console.print(f"{one.query}, {one.peer}: {one.seconds:.1f} s", style="dim")
+    finally:
+        # What took minutes is not lost with what comes after it.
+        if timed:
+            _tell(timed, results, console)
+
+
+def _tell(timed: list[Timed], results: Path, console: Console) -> None:
+    """Show what was measured, and write it to a file."""
+    console.print(_table(timed))
+    path = results / f"peers-{int(time.time())}.json"
+    results.mkdir(exist_ok=True, parents=True)
+    path.write_text(json.dumps([asdict(one) for one in timed], indent=1))
+    console.print(f"Written to {path}")
 
 
 def _able(name: str) -> Sequence[str]:

@@ -141,7 +141,8 @@ def _produce(producer: Producer, topic: str, value: str, key: str, partition: in
 def expected(workload: Workload) -> int:
     """How many rows the join gives, times in milliseconds as in the topics."""
     folder = data_of(workload)
-    left, right = (f"(SELECT id, epoch_ms(ts) AS ts FROM '{folder / side}/*.parquet')" for side in SIDES)
+    # `epoch_ms` would round.
+    left, right = (f"(SELECT id, epoch_us(ts) // 1000 AS ts FROM '{folder / side}/*.parquet')" for side in SIDES)
     bound = f"r.ts BETWEEN l.ts - {workload.within * 1000} AND l.ts + {workload.within * 1000}"
     with duckdb.connect() as connection:
         found = connection.execute(f"SELECT count(*) FROM {left} l JOIN {right} r ON l.id = r.id AND {bound}")
