@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, cast
+from uuid import uuid4
 
 import pandas as pd
 import pytest
@@ -13,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.asking import SPARE
-from watersmeet.spark.session.sockets import LONGEST, unix_sockets
+from watersmeet.spark.private.exits import forget_sockets
+from watersmeet.spark.session.sockets import FOLDER, LONGEST, unix_sockets
 
 
 def test_they_are_taken_only_in_private_folders_whose_paths_are_short() -> None:
@@ -44,3 +48,19 @@ def test_the_workers_of_a_session_use_them_and_come_from_the_process_that_stands
     assert os.fsencode(os.environ[SPARE]) in bytes(row.command)
     assert Path(os.environ[SPARE]).is_relative_to(row.folder)
     assert any(entry.is_socket() for entry in Path(row.folder).iterdir())
+
+
+@pytest.mark.spark
+def test_java_forgets_those_that_are_gone_and_nothing_else(spark: SparkSession) -> None:
+    folder = Path(spark.sparkContext.getConf().get(FOLDER) or "")
+    jvm = cast("Any", spark)._jvm
+    field = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    field.setAccessible(True)
+    sockets = {str(folder / f".{uuid4()}.sock") for _ in range(3)}
+    others = {str(folder / "library.so"), str(folder / "deeper" / f".{uuid4()}.sock"), str(folder / ".of-others.sock")}
+    for path in sockets | others:
+        jvm.java.io.File(path).deleteOnExit()
+    assert sockets | others <= set(field.get(None))
+    forget_sockets(spark, folder)
+    assert others <= set(field.get(None)) and not sockets & set(field.get(None))
+    assert any(thread.name == "sockets" for thread in threading.enumerate()), "it is done every now and then"

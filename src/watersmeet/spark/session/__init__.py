@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from watersmeet.errors import refuse
 from watersmeet.spark.private import check_version
+from watersmeet.spark.private.exits import keep_forgetting
 from watersmeet.spark.private.jvm import hold_lock, root_cause
 from watersmeet.spark.private.launch import launch, submitted
 from watersmeet.spark.private.local_files import FILES
@@ -26,7 +27,7 @@ from watersmeet.spark.session.archive import archive_options
 from watersmeet.spark.session.connectors import with_connectors
 from watersmeet.spark.session.folders import LOCAL_DIRS, OF_JAVA, PREFIX, own_folder, own_local_folders
 from watersmeet.spark.session.java import prepare_java
-from watersmeet.spark.session.sockets import unix_sockets
+from watersmeet.spark.session.sockets import FOLDER, unix_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,8 @@ def session(
     spark = _started(SparkSession.builder.master(chosen), made, log, chosen)
     for folder in folders:
         hold_lock(spark, folder / OF_JAVA)
+    if FOLDER in made:
+        keep_forgetting(spark, Path(made[FOLDER]))
     return spark
 
 

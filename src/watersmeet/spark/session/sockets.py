@@ -12,6 +12,7 @@ from pathlib import Path
 
 from watersmeet.spark.session.folders import is_private
 
+FOLDER = "spark.python.unix.domain.socket.dir"
 LONGEST = 61
 """Characters of the folder: an address has at most 104 on some systems, of which Spark takes 43 for the name."""
 
@@ -28,5 +29,5 @@ def unix_sockets(folder: Path | None) -> dict[str, str]:
         return {}
     return {
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(folder),
+        FOLDER: str(folder),
     }
