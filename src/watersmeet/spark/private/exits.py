@@ -4,7 +4,8 @@ Why: for every task of a join Spark opens a Unix socket for its state, deletes i
 besides to delete it when it ends. Java never forgets such a path: some 190 bytes for each task of each batch, which
 after days are more than a small heap has. Uses: the field of ``java.io.DeleteOnExitHook`` that has the paths, which
 Spark lets others of its JVM open. It is replaced as a whole, so that whoever adds a path meanwhile meets no half of it;
-what is no socket of Spark's is told to Java again. Seen in: Java 17 to 25, Spark 4.1 to 4.3. Missing: the paths stay.
+what is no socket of Spark's is told to Java again. Seen in: 4.0 to 4.3, of which 4.0 has no such sockets, with Java 17.
+Missing: the paths stay.
 """
 
 from __future__ import annotations
