@@ -22,6 +22,15 @@ class Span:
         return Span(self.start, other.end)
 
 
+def is_folder_name(name: str) -> bool:
+    """Whether a folder called like that lies in the one that it is made in.
+
+    >>> [is_folder_name(name) for name in ("orders", "a b", "..", "../x", "")]
+    [True, True, False, False, False]
+    """
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
 NOWHERE = Span(0, 0)
 """The span of what no text says, such as an argument of a Python call."""
 

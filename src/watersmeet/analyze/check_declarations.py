@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from watersmeet.analyze.event_time import example_lag, family_of, fits, wrong_unit
 from watersmeet.analyze.watermarks import check_heartbeats
-from watersmeet.catalog import Sink, Source, Span, Watermark
+from watersmeet.catalog import Sink, Source, Span, Watermark, is_folder_name
 from watersmeet.errors import Refusal, WatersmeetError, did_you_mean
 from watersmeet.formats import check_source
 from watersmeet.plan.nodes import Script
@@ -53,7 +53,7 @@ def _no_folders(script: Script) -> Iterator[Refusal]:
     tables = (source for source in script.sources if source.kind == "table")
     for what, declaration in (*(("sink", sink) for sink in script.sinks), *(("table", table) for table in tables)):
         name = declaration.name
-        if name in (".", "..") or "/" in name or "\0" in name:
+        if not is_folder_name(name):
             example = "_".join(re.findall(r"\w+", name)) or "joined"
             parameters = {"what": what, "name": name, "example": example}
             yield Refusal("WRONG_NAME", parameters, script.place(declaration.span))
