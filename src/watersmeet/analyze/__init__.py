@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from watersmeet.analyze.build_relation import build_relation
 from watersmeet.analyze.check_comparisons import check_comparisons
 from watersmeet.analyze.check_declarations import check_declarations
+from watersmeet.analyze.check_determinism import check_determinism
 from watersmeet.analyze.check_tables import check_result, check_static_tables
 from watersmeet.analyze.conditions import move_filters, split_condition
 from watersmeet.analyze.draft import Draft, Inputs
@@ -48,6 +49,7 @@ PASSES = (
     check_table_sinks,
     check_static_tables,
     check_comparisons,
+    check_determinism,
 )
 """What every query goes through, in this order."""
 

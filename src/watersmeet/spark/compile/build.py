@@ -22,6 +22,7 @@ from watersmeet.spark.compile.refusals import (
     check_carried,
     check_condition,
     check_expressions,
+    check_feeds,
     check_order,
     check_provider,
 )
@@ -97,6 +98,7 @@ def plan_on(
     schemas = {name: frame.schema for name, frame in compiler.frames.items()}
     types = SparkTypes(compiler.spark, query, script, schemas)
     check_expressions(types, query)
+    check_feeds(compiler.frames, script, query)
     check_aggregates(types, script, query)
     check_order(types, script, query)
     plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits, together)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from watersmeet.errors import Refusal, WatersmeetError, refuse
@@ -16,8 +16,9 @@ from watersmeet.physical import JoinPlan, QueryPlan, join_plans
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, views
+from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLeaf, AnalyzedRelation, ConditionalJoin, scans, views
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.private.determinism import is_deterministic
 from watersmeet.spark.session import STATE
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -72,6 +73,21 @@ def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructTyp
             refusals.append(Refusal("UNSUPPORTED_TYPE", named))
     if refusals:
         raise WatersmeetError(refusals)
+
+
+def check_feeds(frames: Mapping[str, DataFrame], script: Script, query: AnalyzedQuery) -> None:
+    """Refuse the changes of a table without a primary key that Spark computes with other values each time.
+
+    Such a table takes back the row that equals the one told. By a primary key it takes back the row that it keeps.
+    """
+    for scan in scans(query.relation):
+        frame = frames.get(scan.source.name)
+        is_bag = scan.source.kind == "table" and not scan.source.primary_key and not scan.source.is_static
+        if is_bag and frame is not None and not is_deterministic(frame):
+            why = "the changes of this table without a primary key take back rows by their values"
+            hint = "declare a PRIMARY KEY, or store the changes first and read them from there."
+            place = script.place(scan.source.span)
+            raise refuse("NON_DETERMINISTIC", place, function=scan.source.name, why=why, hint=hint)
 
 
 def check_expressions(types: SparkTypes, query: AnalyzedQuery) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.types import StructField, StructType
 
+from watersmeet.analyze.check_determinism import non_deterministic, recomputed_in
 from watersmeet.catalog import Field, Span
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.functions import function_hint
@@ -27,6 +28,7 @@ from watersmeet.plan.relation import (
     scans,
 )
 from watersmeet.spark.exchange.rows import ddl_field
+from watersmeet.spark.private.determinism import is_deterministic
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import first_line, unknown_function
 from watersmeet.type_names import named, normalised
@@ -59,6 +61,21 @@ class SparkTypes:
         self._define_inside(query.relation)
         if query.group is not None:
             self._add(GROUP, (*query.group.by, *query.group.aggregates))
+        if not self._refusals:
+            self._refusals += self._non_deterministic(query)
+
+    def _non_deterministic(self, query: AnalyzedQuery) -> Iterator[Refusal]:
+        """What gives another value when a row is taken back, by functions that only Spark knows."""
+        again = [one for one in recomputed_in(query) if one.expr.op not in ("column", "literal", "interval")]
+        with suppress(AnalysisException), unlogged():
+            if not again or is_deterministic(self.empty.selectExpr(*(one.expr.sql() for one in again))):
+                return
+        for one in again:
+            with suppress(AnalysisException), unlogged():
+                if not is_deterministic(self.empty.selectExpr(one.expr.sql())):
+                    span = one.expr.span
+                    written = self.script.text[span.start : span.end] or one.expr.sql()
+                    yield non_deterministic(self.script, one, written, span)
 
     def _define_inside(self, relation: AnalyzedRelation) -> None:
         match relation:
