@@ -46,6 +46,7 @@ from watersmeet.families import OPERATORS
 from watersmeet.formats.connectors import formats_in
 from watersmeet.formats.malformed import Fate
 from watersmeet.joins.core.operator import Overflow
+from watersmeet.locations import local_path
 from watersmeet.observe.totals import Totals
 from watersmeet.physical import Groups, LateRows, Limits, plan_query, together_of
 from watersmeet.plan.nodes import Script
@@ -246,7 +247,7 @@ def sql(
     from watersmeet.spark.session import session
     from watersmeet.spark.sources.columnar import find_files
     from watersmeet.spark.sources.malformed import looked_at, readable
-    from watersmeet.spark.sources.reading import read_sources
+    from watersmeet.spark.sources.reading import read_sources, resolve_options
 
     check_text("text", text, '"SELECT STREAM ..."')
     check_choice("malformed", malformed, ("fail", "drop"))
@@ -258,7 +259,7 @@ def sql(
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
     extra = _extra(script, frames)
     check_references(script)
-    opened = script.resolved()
+    opened = resolve_options(script)
     looked = looked_at(opened, read_sources(spark, opened, frames), malformed)
     sources = {name: readable(frame) for name, frame in looked.items()}
     asked = Asked(script, sources, extra, find_files(spark, opened, frames), has_marks=marks is not None)
@@ -414,7 +415,7 @@ def state(checkpoint: str | os.PathLike[str], spark: SparkSession | None = None)
     from watersmeet.spark.state.look import state as looked_into
 
     check_session("spark", spark)
-    return looked_into(os.fspath(checkpoint), spark or session())
+    return looked_into(checkpoint if isinstance(checkpoint, str) else Path(checkpoint), spark or session())
 
 
 def why(
@@ -440,7 +441,7 @@ def why(
     from watersmeet.answers.frames import answer_of_frames, answer_of_past, ran_with
     from watersmeet.answers.question import Question, known_values, source_named
     from watersmeet.spark.session import session
-    from watersmeet.spark.sources.reading import read_sources
+    from watersmeet.spark.sources.reading import read_sources, resolve_options
 
     check_text("text", text, '"SELECT STREAM ..."')
     check_text("source", source, '"orders"')
@@ -455,12 +456,12 @@ def why(
     extra = _extra(script, frames)
     [query] = analyze(script, extra, inputs="streams" if checkpoint is not None else "batches")
     check_references(script)
-    opened = script.resolved()
+    opened = resolve_options(script)
     asked = source_named([*opened.sources, *extra.values()], source)
     question = Question(asked, known_values(asked, row))
     spark = spark or (next(iter(frames.values())).sparkSession if frames else session(formats=formats_in(script)))
     if checkpoint is not None:
-        return answer_of_past(spark, ran_with(opened, query, Path(checkpoint)), question)
+        return answer_of_past(spark, ran_with(opened, query, Path(local_path(os.fspath(checkpoint)))), question)
     return answer_of_frames(spark, opened, query, read_sources(spark, opened, frames), question)
 
 

@@ -7,7 +7,6 @@ one script, in the order of their names, so what one file declares another may u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, ref
 from watersmeet.formats.columns import Found, NoColumnsError, columns_of
 from watersmeet.formats.kept_columns import kept_columns
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
+from watersmeet.locations import has_scheme, local_path
 from watersmeet.references import missing, resolved, rooted
 from watersmeet.type_names import family_of
 
@@ -216,7 +216,7 @@ def absolute_path(path: str, root: Path) -> str:
     >>> absolute_path("data/orders", Path("/srv/shop")), absolute_path("s3a://bucket/orders", Path("/srv/shop"))
     ('/srv/shop/data/orders', 's3a://bucket/orders')
     """
-    return path if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path) else str((root / path).absolute())
+    return path if has_scheme(path) else str((root / path).absolute())
 
 
 def _resolved(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
@@ -302,7 +302,7 @@ def _read_text(path: Path) -> str:
 
 def storage_folder(project: Project) -> Path:
     """Where the project's checkpoints lie, as a folder of this machine."""
-    location = absolute_path(project.storage, project.root).removeprefix("file://").removeprefix("file:")
+    location = local_path(absolute_path(project.storage, project.root))
     if not location.startswith("/"):
         hint = "name a folder, for example `storage: storage`."
         raise refuse(

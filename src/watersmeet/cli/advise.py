@@ -137,11 +137,13 @@ def _sampled(
     project: Project, script: Script, pairs: Sequence[AskedPair], rows: int, cluster: Cluster, folder: Path
 ) -> dict[str, Arrivals]:
     """The first rows of every source; what is said of it stays as it was written."""
+    from watersmeet.spark.sources.reading import resolve_options
     from watersmeet.spark.sources.sampling import sample_source
 
     placed = root_references(script, project.root.absolute())
-    placed = (resolve_paths(placed, project.root) if cluster.remote is None else placed).resolved()
+    placed = resolve_paths(placed, project.root) if cluster.remote is None else placed
     spark = cluster.session(project, folder, script)
+    placed = resolve_options(placed)
     known = {source.name: source for source in placed.sources}
     used = {source.name: source for pair in pairs for source in (pair.left, pair.right)}
     found = ((source, sample_source(spark, placed, known[name], rows)) for name, source in used.items())

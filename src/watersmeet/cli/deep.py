@@ -90,7 +90,9 @@ def refused_by_spark(opened: Opened, spark: SparkSession, storage: Path, empty: 
 
 def _absent(opened: Opened, spark: SparkSession, known: Container[Place | None]) -> Iterator[Refusal]:
     """What sources name and is not there; ``known``: the places of those of which something is known to be wrong."""
-    script = opened.script.resolved()
+    from watersmeet.spark.sources.reading import resolve_options
+
+    script = resolve_options(opened.script)
     used = {source.name for query in opened.queries for source in read_sources(plan_query(query, OPERATORS).relation)}
     for source in script.sources:
         place = script.place(source.span)

@@ -27,6 +27,7 @@ from watersmeet.cli.waiting import waiting
 from watersmeet.demo.streams import Streams, Truth
 from watersmeet.demo.writer import Writer, prepare_folders
 from watersmeet.errors import refuse
+from watersmeet.locations import location_of
 from watersmeet.project import storage_folder
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Way:
 def run_demo(folder: Path, cluster: Cluster, streams: Streams, seconds: float = SECONDS) -> None:
     """Write the demo's project, run it while its data arrives, and compare; exits with 1 if the truth is another."""
     console = Console(soft_wrap=True)
-    data, output = folder / "data", str((folder / OUTPUT).absolute())
+    data, output = folder / "data", location_of(folder / OUTPUT)
     way = Way(
         "folder",
         str(data),

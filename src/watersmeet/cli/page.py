@@ -72,8 +72,9 @@ class Page:
 
             def ready(spark: SparkSession) -> None:
                 from watersmeet.answers.beside import Beside
+                from watersmeet.spark.sources.reading import resolve_options
 
-                script, storage = opened.script.resolved(), storage_folder(opened.project)
+                script, storage = resolve_options(opened.script), storage_folder(opened.project)
                 watch.ask = Beside(spark, script, opened.queries, storage, typed).why
 
             yield Shown(watch.take, ready if self.shows_rows else lambda spark: None)

@@ -63,7 +63,7 @@ def rescale(
                 with using(one.parent.parent, "alone") if is_ours else nullcontext():
                     spark = session(master, log=Path(folder) / "spark.log")
                     keep_checkpoints_here(spark)
-                    was = scale_of(Checkpoint.open(spark, str(one)))
+                    was = scale_of(Checkpoint.open(spark, one))
                     now = Scale(shards or was.shards, partitions or was.partitions)
                     if now != was:
                         rescale(spark, one, one.name, now)

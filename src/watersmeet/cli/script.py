@@ -11,8 +11,8 @@ from watersmeet.analyze import in_order
 from watersmeet.analyze.check_declarations import check_references
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.formats.records import VALUE_FORMAT
-from watersmeet.formats.source import local_path
 from watersmeet.language import Unread
+from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.project import Project, absolute_path, fill_columns, open_project, resolve_paths, root_references

@@ -16,6 +16,7 @@ from watersmeet.cli.failure import REFUSED, Format, reported
 from watersmeet.cli.state_shown import collected, print_rows, shown_of, told_of
 from watersmeet.counts import counted
 from watersmeet.errors import did_you_mean, refuse
+from watersmeet.locations import location_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -117,7 +118,7 @@ def read(
             if folder.exists():
                 raise refuse("FOLDER_NOT_EMPTY", path=folder, what="is there already", hint="name another with --into.")
             with state.checkpoint.reading():
-                rows.write.format(files.value).option("header", "true").save(str(folder.absolute()))
+                rows.write.format(files.value).option("header", "true").save(location_of(folder))
             typer.echo(f"{folder}: the rows after batch {state.batch}.")
 
 
@@ -230,7 +231,7 @@ def _states(path: Path, query: str | None, master: str | None) -> Generator[list
     with tempfile.TemporaryDirectory(prefix="watersmeet-state-") as folder:
         with waiting("Spark starts"):
             spark = session(master, log=Path(folder) / "spark.log")
-        yield [(one.name, state(str(one), spark)) for one in found]
+        yield [(one.name, state(one, spark)) for one in found]
 
 
 def checkpoints_at(path: Path) -> list[Path]:

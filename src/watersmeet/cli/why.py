@@ -44,7 +44,9 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
     opened = open_script(path, "absolute")
     check_outside(opened)
     storage = storage_folder(opened.project)
-    script = opened.script.resolved()
+    from watersmeet.spark.sources.reading import resolve_options
+
+    script = resolve_options(opened.script)
     queries = asking.ran(script, opened.queries, storage, f"watersmeet run {path} --once", asked.query)
     ask: Callable[[asking.Read], Any]
     if asked.source is not None:

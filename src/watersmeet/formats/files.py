@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from watersmeet.errors import Place, Refusal, WatersmeetError
 from watersmeet.formats.sink import PATH, Changes, SinkFormat
-from watersmeet.formats.source import ColumnReader, SourceFormat, local_path
+from watersmeet.formats.source import ColumnReader, SourceFormat
+from watersmeet.locations import local_path
 from watersmeet.type_names import TYPES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.catalog import Field, Source
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 
 FOLDER = "columns"
 

@@ -12,6 +12,7 @@ from watersmeet.formats.avro.schema import SCHEMA
 from watersmeet.formats.malformed import MALFORMED
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.formats.registry import OPTIONS as REGISTRY
+from watersmeet.locations import local_path
 from watersmeet.references import is_secret, masked
 
 if TYPE_CHECKING:
@@ -30,15 +31,6 @@ _BEGINNING = frozenset({
 })  # fmt: skip
 """Options of who reads, of where a query begins that has no checkpoint yet, of where schemas are, which change as their
 writers do, and of what is none of its rows."""
-
-
-def local_path(path: str) -> str:
-    """A path of this machine without the scheme that says so.
-
-    >>> local_path("file:///data"), local_path("s3://data")
-    ('/data', 's3://data')
-    """
-    return path.removeprefix("file://").removeprefix("file:")
 
 
 class ColumnReader(Protocol):

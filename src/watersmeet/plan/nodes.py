@@ -9,6 +9,7 @@ from typing import Literal, Self
 
 from watersmeet.catalog import NOWHERE, Amount, Sink, Source, Span, Watermark
 from watersmeet.errors import Place
+from watersmeet.locations import locate_options
 from watersmeet.plan.expressions import Expr
 from watersmeet.references import resolved
 
@@ -374,10 +375,22 @@ class Script:
     views: tuple[View, ...] = ()
     calls: tuple[Call, ...] = ()
 
-    def resolved(self) -> Script:
-        """The script with what the options of its sources and sinks refer to, as Spark is to have them."""
-        sources = tuple(replace(source, options=resolved(source.options)) for source in self.sources)
-        return replace(self, sources=sources, sinks=tuple(replace(s, options=resolved(s.options)) for s in self.sinks))
+    def resolved(self, *, is_here: bool = True) -> Script:
+        """The script with options as Spark must have them: references resolved, and paths with a scheme.
+
+        ``is_here``: paths without a scheme are of this machine; else Spark runs on another one, which knows its own.
+        """
+
+        def resolve(options: Mapping[str, str]) -> dict[str, str]:
+            return locate_options(resolved(options)) if is_here else resolved(options)
+
+        sources = tuple(replace(source, options=resolve(source.options)) for source in self.sources)
+        return replace(self, sources=sources, sinks=tuple(replace(s, options=resolve(s.options)) for s in self.sinks))
+
+    def with_options(self, source: Source) -> Source:
+        """A source of a plan, with the options that the script has for it."""
+        declared = next((one for one in self.sources if one.name.lower() == source.name.lower()), source)
+        return replace(source, options=declared.options)
 
     def place(self, span: Span) -> Place | None:
         """The span as a place that an error can show; None for what no text says."""

@@ -13,6 +13,7 @@ from watersmeet.errors import Place, WatersmeetError, did_you_mean, refuse
 from watersmeet.formats import known_formats
 from watersmeet.formats.broker import Topics
 from watersmeet.formats.connectors import CONNECTORS, connector_of
+from watersmeet.locations import local_path
 from watersmeet.spark.private import spark_version
 from watersmeet.spark.private.jvm import death_of, root_cause
 
@@ -68,7 +69,7 @@ def unread(source: Source, place: Place | None, error: Exception) -> WatersmeetE
     if is_unknown_format(error):
         return _unknown_format(format_, place)
     if "PATH_NOT_FOUND" in str(error):
-        return refuse("PATH_NOT_FOUND", place, source=source.name, path=source.options.get("path", ""))
+        return refuse("PATH_NOT_FOUND", place, source=source.name, path=local_path(source.said.get("path", "")))
     hint = "correct the options; they are Spark's own for this format."
     if is_of_database(error):
         reason = (root_cause(error) or first_line(error)).removesuffix(".")

@@ -18,6 +18,7 @@ from watersmeet.joins.core.operator import Marks, Report
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.local.cells import CHANGE
 from watersmeet.local.query import Stepped
+from watersmeet.locations import location_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import APART
@@ -43,7 +44,8 @@ class SparkQuery:
         (self.built,) = build(spark, script, frames, marks=marks, late="kept", clock="marks")
 
     def _reader(self, spark: SparkSession, schema: str, name: str) -> DataFrame:
-        return spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(self.folder / "in" / name))
+        reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1")
+        return reader.parquet(location_of(self.folder / "in" / name))
 
     def run(self, batches: Sequence[tuple[Mapping[str, pa.Table], Marks]]) -> list[Stepped]:
         """Process these batches, then stop; a later call continues from the checkpoint."""
@@ -57,7 +59,7 @@ class SparkQuery:
         query = (
             (joins[-1].records if joins else self.built.compiled.result)
             .writeStream.foreachBatch(self._collect)
-            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("checkpointLocation", location_of(self.folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )

@@ -20,7 +20,7 @@ from watersmeet.formats.columns.kinds import Kind, NoColumnsError, merged, type_
 from watersmeet.formats.columns.parquet import of_parquet
 from watersmeet.formats.columns.records import of_records
 from watersmeet.formats.columns.text import of_text, of_value
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 
 __all__ = ["FIXED", "Found", "NoColumnsError", "columns_of"]
 

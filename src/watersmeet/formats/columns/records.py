@@ -11,7 +11,7 @@ from watersmeet.formats.columns.avro import of_schema
 from watersmeet.formats.columns.kinds import Kind, NoColumnsError
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, OPTIONS, PROTOBUF, DescriptorError, columns_in
 from watersmeet.formats.registry import SUBJECT, URL, Registry, RegistryError, subject_in
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.references import missing, resolved
 
 

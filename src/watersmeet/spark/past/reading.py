@@ -22,6 +22,7 @@ from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.operator import NOW
 from watersmeet.local.query import PARTITION
+from watersmeet.locations import local_path, location_of
 from watersmeet.physical import QueryPlan, scan_plans
 from watersmeet.physical.identity import scan_names
 from watersmeet.plan.expressions import quote
@@ -67,7 +68,8 @@ class _InBatches:
 
 def read_past(spark: SparkSession, script: Script, plan: QueryPlan, log: Log, storage: Path) -> Past:
     """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables."""
-    sources = {one.name: one for scan in scan_plans(plan.relation) for one in (scan.parts or (scan.source,))}
+    read = (one for scan in scan_plans(plan.relation) for one in (scan.parts or (scan.source,)))
+    sources = {one.name: script.with_options(one) for one in read}
     tables: dict[str, pa.Table] = {}
     malformed: list[Unreadable] = []
     unknown = [] if log.is_whole else [_forgotten(log)]
@@ -115,7 +117,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage
 def frame_of_past(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
     """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
     if is_static(source) and kept_copy(source, storage).is_dir():
-        return spark.read.parquet(str(kept_copy(source, storage)))
+        return spark.read.parquet(location_of(kept_copy(source, storage)))
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.said and not format_.has_partitions:
         raise _not_told(source, f"what it had: {source.format} cannot be read again")
@@ -205,9 +207,9 @@ def _marks(plan: QueryPlan, log: Log) -> dict[int, dict[str, int]]:
 def _gone(source: Source, log: Log) -> Iterable[str]:
     """What was read of a source and is there no longer."""
     path = source.said.get("path")
-    if path is None or "://" in path:
+    if path is None or "://" in local_path(path):
         return
-    folder = plain_path(path).rstrip("/")
+    folder = local_path(path).rstrip("/")
     missing = [file for file in log.files if file.startswith(f"{folder}/") and not Path(file).exists()]
     if missing:
         files = "1 file" if len(missing) == 1 else f"{len(missing):,} files"

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from watersmeet.catalog import Source
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.past.log import read_log
 
 Waiting = Callable[[], int | None]

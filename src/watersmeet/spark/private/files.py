@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from watersmeet.locations import local_path
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -46,13 +48,15 @@ class Folder(Protocol):
 
 def is_reachable(spark: SparkSession, path: str) -> bool:
     """Whether the files of a path can be moved from here: without a JVM those of this machine can."""
-    return hasattr(spark, "_jsparkSession") or "://" not in path.removeprefix("file://")
+    return hasattr(spark, "_jsparkSession") or "://" not in local_path(path)
 
 
-def folder_of(spark: SparkSession, path: str) -> Folder:
-    """The folder at a path, as that session sees it."""
+def folder_of(spark: SparkSession, path: str | Path) -> Folder:
+    """The folder at a path: of this machine, or, where a text names it, wherever that session looks for it."""
+    if isinstance(path, Path):
+        return LocalFolder(path)
     if not hasattr(spark, "_jsparkSession"):
-        return LocalFolder(Path(path.removeprefix("file://").removeprefix("file:")))
+        return LocalFolder(Path(local_path(path)))
     folder = HadoopFolder(spark, path)
     # Hadoop keeps a checksum beside every local file, and refuses one that was mended by hand.
     if folder.files.getScheme() != "file":

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Source
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.formats import source_format
-from watersmeet.formats.source import local_path
 from watersmeet.joins.core.operator import Marks
+from watersmeet.locations import local_path, location_of
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.past.log import Log
@@ -97,7 +97,7 @@ def past_stream(
     """The rows that a source had in these batches, as a stream of them."""
     links = folder / "links"
     if is_static(source):
-        asked = replace(source, options={**source.options, "path": str(kept_copy(source, storage).absolute())})
+        asked = replace(source, options={**source.options, "path": location_of(kept_copy(source, storage))})
     else:
         asked = _linked(source, stretch, links) if "path" in source.said else _offsets(source, stretch)
     try:
@@ -148,7 +148,7 @@ def _linked(source: Source, stretch: Stretch, links: Path) -> Source:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(file)
     options = {name: value for name, value in source.options.items() if name.lower() != "path"}
-    return replace(source, options={**options, "path": str(links)})
+    return replace(source, options={**options, "path": location_of(links)})
 
 
 def _offsets(source: Source, stretch: Stretch) -> Source:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
 
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.past.log import plain_path
 from watersmeet.spark.private.writers import FORMAT
 

@@ -16,6 +16,7 @@ from watersmeet.counts import counted
 from watersmeet.errors import refuse, travelled
 from watersmeet.families import keeping_of
 from watersmeet.joins.core.operator import NOW, Marks
+from watersmeet.locations import location_of
 from watersmeet.observe.history import read_history
 from watersmeet.physical import join_plans, scan_plans
 from watersmeet.physical.difference import Told
@@ -59,9 +60,9 @@ class Rebuilding:
 
     @property
     def sources(self) -> list[Source]:
-        """What the query reads now."""
+        """What the query reads now, with options as Spark must have them."""
         found = [one for scan in scan_plans(self.built.plan.relation) for one in scan.parts or (scan.source,)]
-        return list({one.name: one for one in found}.values())
+        return list({one.name: self.script.with_options(one) for one in found}.values())
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -92,7 +93,7 @@ def plan_rebuild(
 ) -> Rebuilding:
     """What is to be done to make a state anew; refused, if the past of its sources is gone."""
     was, log = owner.queries[0], read_log(checkpoint)
-    folder = folder_of(spark, str(checkpoint))
+    folder = folder_of(spark, checkpoint)
     last = last_committed(folder)
     if last is None or last not in log.batches:
         reason = f"no batch of it is finished, so that {checkpoint} holds nothing and may be deleted"
@@ -176,7 +177,7 @@ def _replay(
     built = compile_plan(asked.script, Planned(asked.built.query, asked.built.plan), compiler)
     with with_settings(spark, {**WHOLE, PARTITIONS: partitions}), unlogged():
         writer = built.compiled.result.writeStream.format("noop").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(made.absolute())).start()
+        query = writer.option("checkpointLocation", location_of(made)).start()
         told = 0
         try:
             while not query.awaitTermination(POLL):  # pyright: ignore[reportArgumentType] - it takes parts of seconds
@@ -189,7 +190,7 @@ def _replay(
                     raise KeyboardInterrupt
         finally:
             query.stop()
-    found = last_committed(folder_of(spark, str(made)))
+    found = last_committed(folder_of(spark, made))
     if found != stretch.steps - 1:
         raise refuse("NOT_REBUILT", query=asked.name, reason=f"it had {found} batches in place of {stretch.steps}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from pyspark.sql import SparkSession
@@ -24,7 +25,7 @@ Accepting = Literal["refuse", "accept", "rebuild", "tell"]
 
 def continued(
     spark: SparkSession,
-    checkpoint: str,
+    checkpoint: str | Path,
     was: Owner,
     now: Owner,
     accepting: Accepting,
@@ -37,12 +38,12 @@ def continued(
     Refused, if they are others, or if something follows that nobody has accepted; ``how`` says how that is done, and
     ``rebuild`` how a state is made anew.
     """
-    if not was.check(now, checkpoint, anew, changing(), None, tables(), rebuild):
+    if not was.check(now, str(checkpoint), anew, changing(), None, tables(), rebuild):
         return was, ()
     # A query that has never finished a batch has nothing in its state.
     has_batch = last_committed(folder_of(spark, checkpoint)) is not None
     state = State(Checkpoint.open(spark, checkpoint)) if has_batch else None
-    follows = was.check(now, checkpoint, anew, changing(), None if state is None else _marks(state))
+    follows = was.check(now, str(checkpoint), anew, changing(), None if state is None else _marks(state))
     if accepting == "refuse" or not tell_workers(spark, {}):
         told = "; ".join(dict.fromkeys(one.consequence for one in follows))
         changed = "; ".join(dict.fromkeys(one.change for one in follows))

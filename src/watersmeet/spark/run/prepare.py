@@ -22,6 +22,7 @@ from watersmeet.formats import sink_format
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
 from watersmeet.formats.malformed import Fate
 from watersmeet.formats.showing import CONSOLE, NOTHING
+from watersmeet.locations import location_of
 from watersmeet.physical import scan_plans
 from watersmeet.physical.change import Follows
 from watersmeet.physical.identity import scan_names
@@ -46,7 +47,7 @@ from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
 from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
-from watersmeet.spark.sources.reading import read_sources
+from watersmeet.spark.sources.reading import read_sources, resolve_options
 from watersmeet.spark.sources.static import Static, static_tables
 from watersmeet.spark.state.swap import clear
 
@@ -147,7 +148,7 @@ def prepare(
         analyzed = analyzed or analyze(script)
     with _collecting(refusals):
         check_references(script)
-        script = script.resolved()
+        script = resolve_options(script)
         inputs = _inputs(script, spark, storage, by_spark)
         found: list[Prepared] = []
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
@@ -184,7 +185,7 @@ def _prepared(
     clear(checkpoint)
     recorded = read_owner(spark, checkpoint, anew)
     # A pattern need not match anything yet, so the folder is made when there is a mark to write.
-    moved = spark.readStream.schema(MARKS_SCHEMA).json(str(marks / "*.json"))
+    moved = spark.readStream.schema(MARKS_SCHEMA).json(location_of(marks / "*.json"))
     keeps_malformed = any(apart.column == MALFORMED_SHOWN for apart in asked.apart)
     unsaid: Fate = "drop" if keeps_malformed else "fail"
     query, read, static = _with_static_tables(query, inputs.with_unsaid(unsaid))
@@ -208,7 +209,7 @@ def _prepared(
         if difference is not None:
             rebuilding = plan_rebuild(spark, script, storage, checkpoint, name, built, recorded, difference)
         else:
-            owner, follows = continued(spark, str(checkpoint), recorded, now, accepting, anew, HOW, REBUILD)
+            owner, follows = continued(spark, checkpoint, recorded, now, accepting, anew, HOW, REBUILD)
             owner = None if owner is recorded else owner
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
@@ -225,7 +226,7 @@ def _prepared(
     found = Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding)
     if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
         sources = sources_of(found.result.writeStream)
-        check_clocks(folder_of(spark, str(checkpoint)), str(checkpoint), recorded, owner, sources, anew)
+        check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, anew)
     return found
 
 

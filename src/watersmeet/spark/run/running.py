@@ -18,6 +18,7 @@ from watersmeet.errors import Refusal, TravellingError, WatersmeetError, refuse,
 from watersmeet.formats.connectors import JARS
 from watersmeet.formats.kept_columns import keep_columns
 from watersmeet.formats.malformed import SHOWN as MALFORMED_SHOWN
+from watersmeet.locations import location_of
 from watersmeet.observe.progress import OUT, Progress
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
@@ -178,7 +179,7 @@ def _make_ready(prepared: Prepared) -> None:
         was = read_owner(spark, prepared.checkpoint)
         assert was is not None, "it was compared with what the query is now"
         read = sources_of(prepared.result.writeStream) if was.clocks != prepared.owner.clocks else []
-        take_clocks(folder_of(spark, str(prepared.checkpoint)), was, prepared.owner, read, spark.version)
+        take_clocks(folder_of(spark, prepared.checkpoint), was, prepared.owner, read, spark.version)
     for table in prepared.static:
         try:
             table.keep()
@@ -225,11 +226,11 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
         writer = observed.writeStream.foreachBatch(_travelling(write))
     else:
         writer = encoded_rows(target, observed).writeStream.format(target.sink.format).options(**target.options)
-    writer = writer.queryName(prepared.name).option("checkpointLocation", str(prepared.checkpoint))
+    writer = writer.queryName(prepared.name).option("checkpointLocation", location_of(prepared.checkpoint))
     if available_now:
         writer = writer.trigger(availableNow=True)
     owner = Owner((prepared.built.told,))
-    started = before_start(result.sparkSession, str(prepared.checkpoint), owner)
+    started = before_start(result.sparkSession, prepared.checkpoint, owner)
     try:
         query = writer.start()
     except PySparkException as error:

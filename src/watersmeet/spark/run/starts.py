@@ -72,7 +72,7 @@ def reading_of(names: Iterable[str]) -> Reading:
 
 def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
     """Whose checkpoint this is, if it is anyone's; refused if nobody can tell, or nobody can read it."""
-    folder = folder_of(spark, str(checkpoint))
+    folder = folder_of(spark, checkpoint)
     check_files(folder, str(checkpoint), anew)
     text = folder.read(OWNER) if folder.has_files(PLANNED) else None
     return None if text is None else Owner.from_text(text, str(checkpoint), anew)
@@ -120,14 +120,14 @@ def _settings(
     return {name: value for name, value in wanted.items() if name not in given}
 
 
-def before_start(spark: SparkSession, checkpoint: str, now: Owner) -> Started:
+def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Started:
     """Refuse to start on a checkpoint of others; gives what to call with the query once it runs."""
     if not now.queries:
         return _nothing
     folder = folder_of(spark, checkpoint)
     was = read_owner(spark, checkpoint)
     if was is not None:
-        was.check(now, checkpoint, ANEW)
+        was.check(now, str(checkpoint), ANEW)
         now = replace(now, accepted=was.accepted)
     tell_workers(spark, now.accepted)
     is_new = not folder.has_files(PLANNED) if was is None else was.format < now.format

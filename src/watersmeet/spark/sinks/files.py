@@ -23,7 +23,7 @@ from pyspark.sql import is_remote
 
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.sink import PATH
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.private.files import folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.outputs import BATCH, go_over
@@ -76,12 +76,17 @@ class Files:
         """The folder."""
         return self.target.sink.said[PATH].rstrip("/")
 
+    @property
+    def shown(self) -> str:
+        """The folder as people write it."""
+        return local_path(self.path)
+
     def check_start(self, spark: SparkSession, place: Place | None) -> None:
         """Refuse a folder of others before the query starts, as far as it can be seen from here."""
         if not is_remote():
             self._check_writable(place)
         if is_reachable(spark, self.path):
-            begun = folder_of(spark, str(self.target.checkpoint)).has_files("offsets")
+            begun = folder_of(spark, self.target.checkpoint).has_files("offsets")
             self._owner(folder_of(spark, self.path), place, is_begun=begun)
 
     def _check_writable(self, place: Place | None) -> None:
@@ -175,15 +180,15 @@ class Files:
         try:
             return FolderOwner(**json.loads(text))
         except (ValueError, TypeError):
-            told = f"{self.path}/{OWNER} is not what Watersmeet has written there"
+            told = f"{self.shown}/{OWNER} is not what Watersmeet has written there"
             raise self._of_another_sink(told, place) from None
 
     def _of_another_run(self, record: str, place: Place | None) -> WatersmeetError:
-        hint = f"give the sink another path, or delete the folder {self.path} with what is in it."
-        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.path, record=record, hint=hint)
+        hint = f"give the sink another path, or delete the folder {self.shown} with what is in it."
+        return refuse("SINK_OF_ANOTHER_CHECKPOINT", place, target=self.shown, record=record, hint=hint)
 
     def _of_another_sink(self, difference: str, place: Place | None) -> WatersmeetError:
-        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.path, difference=difference)
+        return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.shown, difference=difference)
 
 
 def _batch(name: str) -> int | None:

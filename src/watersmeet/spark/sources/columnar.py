@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession, is_remote
 from watersmeet.catalog import Source
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
-from watersmeet.formats.source import ColumnReader, local_path
+from watersmeet.formats.source import ColumnReader
+from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.references import resolved
 from watersmeet.spark.exchange.alike import Batches

@@ -24,6 +24,7 @@ from watersmeet.errors import TRAVELS, Refusal
 from watersmeet.formats.feed import CHANGE
 from watersmeet.formats.malformed import SHOWN, Fate, fate_of
 from watersmeet.formats.records import TOLD as BESIDE
+from watersmeet.locations import location_of
 from watersmeet.observe.progress import MALFORMED as COUNTED
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
@@ -258,7 +259,7 @@ def with_lines(rows: DataFrame) -> DataFrame:
 
 def _lines(spark: SparkSession, file: str) -> DataFrame:
     """The lines of a file: its place, its text, and its number."""
-    escaped = "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in file)
+    escaped = "".join(f"\\{c}" if c in "*?[]{}\\" else c for c in location_of(file))
     # Spark numbers the rows of each partition, and the partitions of one file in its order.
     row = F.monotonically_increasing_id()
     read = spark.read.text(escaped).select("value", F.shiftright(row, 33).alias("part"), row.alias("row"))

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import refuse
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.private.files import Folder, folder_of, is_there
 
 ENTRY = {"path", "timestamp", "batchId"}

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.errors import Refusal, TravellingError
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 
 ROWS_PER_BATCH = 131_072
 GLOB = "*?[{"

@@ -16,7 +16,7 @@ from watersmeet.errors import refuse
 from watersmeet.formats.binary import SchemaError
 from watersmeet.formats.protobuf.decoding import Decoding
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR, MESSAGE, DescriptorError, Messages, read_messages
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.sources.opening import OF_VALUE, opened_by, wanted_of
 
 

@@ -15,7 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import Place, Refusal, WatersmeetError, refuse
 from watersmeet.formats import OWN, check_source, feed_of, source_format
 from watersmeet.formats.feed import ddl
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Query, Script, scans
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.refusals import is_of_database, is_unknown_format, unread
@@ -79,6 +79,14 @@ def _all_queries(script: Script) -> Iterator[Query]:
         query = waiting.pop()
         waiting += [view.query for view in query.views]
         yield query
+
+
+def resolve_options(script: Script) -> Script:
+    """The script as Spark reads it: every option that goes to Spark has gone through here.
+
+    Paths of a Connect server are its own affair, so that they stay as they are written.
+    """
+    return script.resolved(is_here=not is_remote())
 
 
 def is_static(source: Source) -> bool:
@@ -155,4 +163,4 @@ def _check_path(script: Script, source: Source) -> None:
         return
     local = local_path(path)
     if "://" not in local and not any(c in local for c in "*?[{") and not Path(local).exists():
-        raise refuse("PATH_NOT_FOUND", script.place(source.span), source=source.name, path=path)
+        raise refuse("PATH_NOT_FOUND", script.place(source.span), source=source.name, path=local)

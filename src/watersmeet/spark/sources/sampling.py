@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.advice.arrivals import Arrivals, Ints
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
+from watersmeet.locations import location_of
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.exchange.packing import PARTITION
@@ -88,7 +89,7 @@ def _taken(frame: DataFrame, limit: int, name: str) -> pa.Table:
     with tempfile.TemporaryDirectory(prefix="watersmeet-sample-", ignore_cleanup_errors=True) as checkpoint:
         writer = frame.limit(limit).writeStream.format("memory").queryName(kept).outputMode("append")
         try:
-            query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+            query = writer.option("checkpointLocation", location_of(checkpoint)).trigger(availableNow=True).start()
             query.awaitTermination()
             return spark.table(kept).toArrow()
         except PySparkException as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
@@ -81,9 +82,9 @@ class Checkpoint:
     folder: Folder = field(repr=False)
 
     @staticmethod
-    def open(spark: SparkSession, path: str) -> Checkpoint:
-        """The checkpoint at a path, or the refusal of what is none of ours."""
-        folder = folder_of(spark, path)
+    def open(spark: SparkSession, place: str | Path) -> Checkpoint:
+        """The checkpoint at a path, or the refusal of what is none of ours; a text is read as Spark reads it."""
+        folder, path = folder_of(spark, place), str(place)
         text = folder.read(OWNER)
         if text is None:
             raise refuse("NO_CHECKPOINT", path=path, reason=f"there is no {OWNER} in it")

@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from watersmeet.locations import location_of
 from watersmeet.spark.private.files import Folder, LocalFolder
 
 _SCHEMA = re.compile(r'"file:(/[^"]*?)(/state/\d+/_stateSchema/[^"]*)"')
@@ -20,12 +21,14 @@ _LOG = "_metadata"
 
 def readable(path: str, folder: Folder) -> str:
     """Where Spark finds a checkpoint with its schemas: the same place, unless it is a copy without its original."""
-    if not isinstance(folder, LocalFolder) or not _is_misplaced(folder.path):
+    if not isinstance(folder, LocalFolder):
         return path
+    if not _is_misplaced(folder.path):
+        return location_of(folder.path)
     made = Path(tempfile.mkdtemp(prefix="watersmeet-copy-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     _link(folder.path.absolute(), made)
-    return str(made)
+    return location_of(made)
 
 
 def _is_misplaced(checkpoint: Path) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -196,7 +197,7 @@ class State:
         return _called(batch.schema.names, kept.operator), {f.name: f.dataType for f in frame.schema}
 
 
-def state(checkpoint: str, spark: SparkSession) -> State:
+def state(checkpoint: str | Path, spark: SparkSession) -> State:
     """The state in a checkpoint."""
     return State(Checkpoint.open(spark, checkpoint))
 

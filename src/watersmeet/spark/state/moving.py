@@ -18,7 +18,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.formats import source_format
 from watersmeet.formats.kept_columns import FOLDER as COLUMNS
-from watersmeet.formats.source import local_path
+from watersmeet.locations import local_path
 from watersmeet.spark.rebuild.logs import Read
 from watersmeet.spark.run.owner import OWNER, Owner, moved_owner
 from watersmeet.spark.state.archives import (

@@ -47,7 +47,7 @@ def scale_of(checkpoint: Checkpoint) -> Scale:
 
 def rescale(spark: SparkSession, path: Path, name: str, now: Scale) -> None:
     """Spread the state of a query otherwise: beside the old one, which is replaced in the end."""
-    checkpoint = Checkpoint.open(spark, str(path))
+    checkpoint = Checkpoint.open(spark, path)
     check_files(checkpoint.folder, str(path), "leave it as it is.")
     was = scale_of(checkpoint)
     _check(checkpoint, name, was, now)
