@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -18,21 +17,19 @@ from tests.joins.test_chains import STREAMS, batches, found
 
 from watersmeet.families import OPERATORS, keeping_of
 from watersmeet.joins.core.matching import Ints
-from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks
+from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.routing import shard_of
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.kept import UnevenError
-from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.look import Look
 from watersmeet.joins.state.reshard import FINGERPRINT, parted, united
-from watersmeet.local import query
-from watersmeet.local.query import LocalQuery, Stepped
-from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.query import LocalQuery
+from watersmeet.local.rows import NeedsSparkError
 from watersmeet.local.store import MemoryStore
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans, limits_of, plan_query
 from watersmeet.physical.identity import canonical_json, names_of
 from watersmeet.physical.together import groups_of
 from watersmeet.queries import analyze
-from watersmeet.spark.exchange.shards import shard_of
 from watersmeet.spark.state.places import is_alone, places_of
 from watersmeet.testing import read_case
 from watersmeet.testing.execute import arrivals_of
@@ -46,44 +43,19 @@ DRAWN = 3, 2, 5
 
 
 class Sharded(LocalQuery):
-    """A query whose joins run in several shards, as on Spark."""
+    """A query whose joins run in several shards, as on Spark, and whose states are rescaled."""
 
     def __init__(self, plan: QueryPlan) -> None:
-        super().__init__(plan, "kernel")
-        self.run: int = 0
-        self.shards = DRAWN[0]
-        self.plans: dict[int, JoinPlan] = {}
-        self.parts: dict[int, list[MemoryStore]] = {}
-
-    def restart(self) -> None:
-        self.run += 1
-        self.parts = {key: [store.restarted() for store in stores] for key, stores in self.parts.items()}
+        super().__init__(plan, "kernel", DRAWN[0])
 
     def rescale(self, shards: int) -> None:
+        for stage in join_plans(self.plan.relation):
+            old = [
+                self.stores.pop((id(stage), shard)) for shard in range(self.shards) if (id(stage), shard) in self.stores
+            ]
+            made = old if is_alone(told(stage)) or not old else respread(stage, old, shards)
+            self.stores |= {(id(stage), shard): store for shard, store in enumerate(made)}
         self.shards = shards
-        for key, stores in self.parts.items():
-            if not is_alone(told(self.plans[key])):
-                self.parts[key] = respread(self.plans[key], stores, shards)
-
-    def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
-        shards = 1 if plan.ports[0].route == "one" else self.shards
-        operator = plan.operator.for_shards(shards)
-        marks = {**marks, RUN: self.run} if operator.needs_run else marks
-        stores = self.parts.setdefault(id(plan), [MemoryStore() for _ in range(shards)])
-        self.plans[id(plan)] = plan
-        split = {port: sent(plan, port, table, shards) for port, table in tables.items()}
-        emissions: list[Emission] = []
-        for shard, store in enumerate(stores):
-            some = {port: parts[shard] for port, parts in split.items() if parts[shard].num_rows}
-            emissions.append(operator.step(store, some, marks))
-        schema = emitted_schema(operator, tables)
-        given_out = [part.cast(schema) for one in emissions for part in one.rows]
-        rows = completed(plan, pa.concat_tables([schema.empty_table(), *given_out]))
-        heard: dict[str, int] = {}
-        for one in emissions:
-            for name, mark in one.report.watermarks.items():
-                heard[name] = min(mark, heard.get(name, mark))
-        return Stepped(query._where(rows, plan.after), heard)  # pyright: ignore[reportPrivateUsage]
 
 
 class Chains(ChainedQuery):
@@ -118,19 +90,6 @@ def respread(plan: JoinPlan, stores: list[MemoryStore], shards: int) -> list[Mem
 
 def told(plan: JoinPlan) -> Any:
     return json.loads(canonical_json(plan.identity))
-
-
-def sent(plan: JoinPlan, port: int, table: pa.Table, shards: int) -> list[pa.Table]:
-    way = plan.ports[port]
-    if way.route == "all" or shards == 1:
-        return [table] * shards
-    if way.shard_by or way.route == "spread":
-        names = way.shard_by or [name for name in table.column_names if not name.startswith("#")]
-        codes = np.array([hash(freeze(row)) for row in zip(*(table.column(n).to_pylist() for n in names), strict=True)])
-    else:
-        codes = as_int64(table.column(way.times[0] if way.route == "time" else str(way.code)).combine_chunks())
-    place = shard_of(codes.astype(np.int64), shards)
-    return [table.filter(pa.array(place == shard)) for shard in range(shards)]
 
 
 def counted(table: pa.Table) -> Counter[Any]:

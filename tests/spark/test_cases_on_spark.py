@@ -30,7 +30,8 @@ ON_SPARK = frozenset(
     group-of-decimals-and-floats group-over-a-table-join group-session heartbeat hz-v2 ib-v1 idle-side late-rows
     lateral-before-a-join lateral-of-a-table left-null-keys life-computed life-left life-of-timestamps ln-v12
     ln-v21-chain-of-tables lookup-in-a-view lookup-of-a-join lookup-retention nexmark-q5 residual-unknown
-    restart-keeps-matched rt-v8 self-join semi-join sync-idle-of-three table-block-nested-full table-foreign-key
+    restart-keeps-matched rt-v8 self-join semi-join sync-idle-of-three table-block-nested-full
+    table-computed-null-key table-foreign-key
     table-join-of-windows table-keys-of-all-types table-of-a-stream timestamps-with-lag top-of-a-table
     top-of-windows union-idle-part view-impose-order view-of-a-join view-union window-everything window-punctuation
     window-time window-unmatched-apart windows-cumulate windows-tumble-join

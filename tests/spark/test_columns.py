@@ -18,8 +18,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from tests.spark.frames import all_rows
 
 import watersmeet as ws
+from watersmeet.joins.core.codes import code_of, is_hashable
 from watersmeet.spark.compile import compiler
-from watersmeet.spark.exchange.codes import code_of, is_hashable
 
 pytestmark = pytest.mark.spark
 

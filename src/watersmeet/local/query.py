@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
 from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
-from watersmeet.joins.core.rowwise import freeze
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.cells import CHANGE, signed
 from watersmeet.local.definitions import Definition, definition_of, step_by_definition
 from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
+from watersmeet.local.shards import key_codes, step_in_shards
 from watersmeet.local.store import MemoryStore
 from watersmeet.local.values import asked_elsewhere, is_true, value_of
 from watersmeet.physical import (
@@ -194,12 +194,13 @@ def _element_type(value: pa.Array) -> pa.DataType:
 
 
 class LocalQuery:
-    """A query that keeps its state in the process from batch to batch."""
+    """A query that keeps its state in the process from batch to batch; its kernels in so many ``shards``."""
 
-    def __init__(self, plan: QueryPlan, on: Literal["reference", "kernel"]) -> None:
+    def __init__(self, plan: QueryPlan, on: Literal["reference", "kernel"], shards: int = 1) -> None:
         self.plan = plan
         self.on = on
-        self.stores: dict[int, MemoryStore] = {}
+        self.shards = shards
+        self.stores: dict[tuple[int, int], MemoryStore] = {}
         self.definitions: dict[int, Definition] = {}
         self.run = 0
 
@@ -249,7 +250,7 @@ class LocalQuery:
             for lag in port.lags:
                 folded |= marks_of(lag, side.rows, marks)
             tables[number] = prepared(port, side)
-        _check_keys(plan, tables)
+        tables = _with_equal_keys(plan, tables)
         stepped = self.meet(plan, tables, folded)
         return _fed(stepped.rows, stepped.marks, stepped)
 
@@ -258,8 +259,9 @@ class LocalQuery:
         operator = plan.operator
         marks = {**marks, RUN: self.run} if operator.needs_run else marks
         if self.on == "kernel":
-            some = {port: table for port, table in tables.items() if table.num_rows}
-            emission = operator.step(self.stores.setdefault(id(plan), MemoryStore()), some, marks)
+            shards = 1 if plan.ports[0].route == "one" else self.shards
+            stores = [self.stores.setdefault((id(plan), shard), MemoryStore()) for shard in range(shards)]
+            emission = step_in_shards(operator, plan.ports, stores, tables, marks)
         else:
             definition = self.definitions.setdefault(id(plan), definition_of(operator))
             emission = step_by_definition(definition, operator, tables, marks)
@@ -271,8 +273,8 @@ class LocalQuery:
         return Stepped(rows, emission.report.watermarks, late, emission.report, emission.unmatched)
 
 
-def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
-    """Keys of different types, of which Spark would cast one, are not compared here."""
+def _with_equal_keys(plan: JoinPlan, tables: dict[int, pa.Table]) -> dict[int, pa.Table]:
+    """The rows of both sides with keys of equal types; those that are not both integers are not compared here."""
     sides: list[tuple[str, ...]] = [
         getattr(getattr(plan.operator, name, None), "keys", ()) for name in ("left", "right")
     ]
@@ -280,6 +282,22 @@ def _check_keys(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
         types = [tables[port].column(name).type for port, name in enumerate((mine, theirs))]
         if types[0] != types[1] and not all(pa.types.is_integer(type_) for type_ in types):
             raise NeedsSparkError(f"the equality of {mine} ({types[0]}) and {theirs} ({types[1]})")
+        if types[0] != types[1]:
+            wider = max(types, key=lambda type_: type_.bit_width)
+            for place, name in enumerate((mine, theirs)):
+                tables = tables | {place: _recoded(plan.ports[place], tables[place], name, wider)}
+    return tables
+
+
+def _recoded(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) -> pa.Table:
+    """A table with a key in a wider type, and the code of that."""
+    columns = {name: table.column(name) for name in table.column_names}
+    widened = pa.table({**columns, key: columns[key].cast(wider)})
+    if not port.hashed:
+        return widened
+    return widened.set_column(
+        widened.column_names.index(str(port.code)), str(port.code), pa.array(key_codes(widened, port.hashed))
+    )
 
 
 def marks_of(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
@@ -318,9 +336,7 @@ def prepared(port: PortPlan, fed: Fed) -> pa.Table:
             alive &= is_true(predicate, rows)
         table = table.append_column(port.dead, pa.array(~alive))
     if port.hashed:
-        keys = zip(*(table.column(name).to_pylist() for name in port.hashed), strict=True)
-        codes = [hash(freeze(key)) for key in keys]
-        table = table.append_column(str(port.code), pa.array(codes, pa.int64()))
+        table = table.append_column(str(port.code), pa.array(key_codes(table, port.hashed)))
     return table
 
 

@@ -17,6 +17,7 @@ from watersmeet.duration import parse_duration
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.codes import LONGEST_DECIMAL
 from watersmeet.joins.core.condition import Apply, Column, Condition
 from watersmeet.physical.condition import plain_condition
 from watersmeet.physical.nodes import (
@@ -29,7 +30,7 @@ from watersmeet.physical.nodes import (
     join_plans,
     scan_plans,
 )
-from watersmeet.physical.steps import LONGEST_DECIMAL, Change, Compute, Field, Keep, Show, Step, Unfold
+from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
 from watersmeet.plan.expressions import COMPARISONS, LISTED, Expr, windows_in
 from watersmeet.plan.windows import windows_of
 from watersmeet.type_names import INTEGERS, normalised

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from watersmeet.joins.core.condition import Condition
 from watersmeet.plan.windows import Windows
 
-LONGEST_DECIMAL = 18
-"""Spark keeps, and hashes, decimals of so many digits as one number of 64 bits."""
-
 
 @dataclass(frozen=True)
 class Keep:

@@ -22,6 +22,9 @@ from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout, Over, Rows
 from watersmeet.joins.state.table import BUDGET, Table, keep_within, table_layout, weighted
 
+SPINES = ("left", "right")
+"""What the spine of each side is called."""
+
 
 def stored(port: Port) -> tuple[str, ...]:
     """What is stored of a table. What never matches is stored only where a delete will not say what it was."""
@@ -46,6 +49,18 @@ class TableJoin(TwoSided):
     def settling(self) -> tuple[str, ...]:
         """Those of a key, of both sides."""
         return self.settled or ()
+
+    @property
+    def null_key_spines(self) -> tuple[tuple[str, str], ...]:
+        """The sides that keep rows with NULL keys: preserved ones whose key is its own code, and that follow upserts.
+
+        A hash of several keys is never NULL, and of a side that follows weights no row is stored that never matches.
+        """
+        return tuple(
+            (spine, str(side.code))
+            for spine, side, is_preserved in zip(SPINES, self.sides, self.preserved, strict=True)
+            if is_preserved and side.exact and side.upsert_key
+        )
 
     @property
     def extra(self) -> tuple[str, ...]:
@@ -138,7 +153,7 @@ class Tables:
         over = join.over(shard.after.received) or (None, None)
         left, right = (
             Table.of(shard.state, name, layout, join.budget, one)
-            for name, layout, one in zip(("left", "right"), join.layouts, over, strict=True)
+            for name, layout, one in zip(SPINES, join.layouts, over, strict=True)
         )
         return Tables(join, shard, (left, right), Gathering((*join.left.columns, *join.right.columns)))
 

@@ -245,6 +245,14 @@ class Family(ABC):
         return None
 
     @property
+    def null_key_spines(self) -> tuple[tuple[str, str], ...]:
+        """Spines with rows that it shows although their key is NULL, and that upserts replace; with the key's column.
+
+        Such a row must be in the shard to which `watersmeet.joins.core.routing` sends its next version.
+        """
+        return ()
+
+    @property
     def settling(self) -> tuple[str, ...]:
         """The marks that tell of rows of tables that they change no more; they are no watermarks."""
         return ()

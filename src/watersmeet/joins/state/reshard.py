@@ -31,6 +31,7 @@ from watersmeet.joins.state.format import (
 from watersmeet.joins.state.kept import Keeping, UnevenError
 from watersmeet.joins.state.layout import NoteKind, Values, as_int64
 from watersmeet.joins.state.look import MATCHED, Look
+from watersmeet.joins.state.null_keys import NULL_KEYS
 from watersmeet.joins.state.spine import GONE
 
 Stored = dict[str, bytes]
@@ -44,9 +45,10 @@ FINGERPRINT = "fingerprint"
 
 def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first: bool) -> list[Stored]:
     """What of a shard goes to each of so many; rows that are in all shards are taken from the first of them."""
+    said = {name: values[name] for name in (FINGERPRINT, NULL_KEYS) if name in values}
     if DIRECTORY not in values:
         # Of joins that run together, one that nothing has come to yet.
-        return [{FINGERPRINT: values[FINGERPRINT]} for _ in range(shards)]
+        return [dict(said) for _ in range(shards)]
     known = Look(values).directory
     unknown = {name.split("/")[1] for name in values if name.startswith("note/")} - NOTES.keys()
     if unknown:
@@ -74,7 +76,7 @@ def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first
             runs[shard][spine] = tuple(new[shard])
     for shard, part in enumerate(parts):
         part[DIRECTORY] = replace(known, runs=runs[shard], owner=uuid4().hex).encoded(Names())
-        part[FINGERPRINT] = values[FINGERPRINT]
+        part |= said
     return parts
 
 
@@ -87,7 +89,7 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
     if len({part[FINGERPRINT] for part in parts}) > 1:
         raise UnevenError("not all of its shards are of the query as it is now")
     if not any(DIRECTORY in part for part in parts):
-        return {FINGERPRINT: parts[0][FINGERPRINT]}
+        return dict(parts[0])
     values: Stored = {}
     for part in parts:
         values |= {name: value for name, value in part.items() if name != DIRECTORY}

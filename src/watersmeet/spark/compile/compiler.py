@@ -26,6 +26,7 @@ from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.chain import Inlet, Link
 from watersmeet.joins.core.changes import COPIES, WEIGHT
 from watersmeet.joins.core.operator import LOADED, NOW
+from watersmeet.joins.core.routing import null_key_columns
 from watersmeet.joins.core.two_sided import TwoSided
 from watersmeet.observe.progress import JOIN
 from watersmeet.physical import (
@@ -228,7 +229,7 @@ class Compiler:
         to_all = frozenset(n for n, port in enumerate(plan.ports) if port.route == "all")
         # Of a batch of its own nobody is told anything.
         stages = gathered.stages if gathered.is_streaming else tuple(replace(s, told_as="") for s in gathered.stages)
-        processor = ShardProcessor(stages, Shards(shards[0], to_all), self.bytes_per_step, self.told)
+        processor = ShardProcessor(stages, Shards(shards[0], to_all, len(shards)), self.bytes_per_step, self.told)
         together = reduce(DataFrame.unionAll, gathered.packed).groupBy("shard")
         if not hasattr(together, "transformWithStateInPandas"):
             raise unknown("`transformWithStateInPandas` in Spark Connect", "no join can run there", "4.1 to 4.3")
@@ -245,10 +246,7 @@ class Compiler:
         fed = {n: self.feeding(port.input) for n, port in enumerate(plan.ports) if n != inside}
         frames = {n: self.prepared(plan.ports[n], one.frame, names) for n, one in fed.items()}
         ports = {before.ports + place: n for place, n in enumerate(fed)}
-        own = {
-            n: self.packed(number, plan.ports[n], fed[n], frames[n], shards, names, _alike(plan, n, frames[n]))
-            for number, n in ports.items()
-        }
+        own = {n: self.packed(number, plan, n, fed[n], frames[n], shards) for number, n in ports.items()}
         # Spark numbers operators and sources in the order of the ports.
         packed = [one for n in range(len(plan.ports)) for one in (before.packed if n == inside else (own[n],))]
         streaming = before.is_streaming or any(frame.isStreaming for frame in frames.values())
@@ -293,17 +291,20 @@ class Compiler:
     def packed(
         self,
         number: int,
-        port: PortPlan,
+        plan: JoinPlan,
+        place: int,
         fed: Fed,
         frame: DataFrame,
         shards: tuple[int, ...],
-        names: Mapping[str, str],
-        alike: Alike | None = None,
     ) -> DataFrame:
         """The rows of a port as records of the exchange; where nothing needs Spark before, they never become rows."""
+        port, alike = plan.ports[place], _alike(plan, place, frame)
         keep = KEEP if KEEP in frame.columns else None
-        pack = Pack(number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position)
-        codes = tuple(_codes(port, frame.schema, names))
+        pack = Pack(
+            number, port.route, _by(port), shards, port.lags, keep, tuple(frame.columns), port.position,
+            null_keys=null_key_columns(plan.operator.sides[place], port.columns, plan.operator.canonical),
+        )  # fmt: skip
+        codes = tuple(_codes(port, frame.schema, dict(plan.operator.names)))
         leaf = None if _is_collated(frame.schema, codes) else self.leaf_of(port, fed)
         passage = None if leaf is None else passage_of(port, {f.name: _type_name(f.dataType) for f in leaf}.get)
         if leaf is not None and passage is not None:

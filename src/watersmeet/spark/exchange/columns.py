@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import COPIES, OP, WEIGHT
+from watersmeet.joins.core.codes import code_of, is_hashable
 from watersmeet.joins.core.condition import Condition, columns_of, evaluate, holds
 from watersmeet.physical.steps import Change, Compute, Field, Keep, Show, Step, Unfold
 from watersmeet.spark.exchange.alike import Alike, AlikeInWindows, Batches
-from watersmeet.spark.exchange.codes import code_of, is_hashable
 
 KEEP = "#keep"
 """Whether a row goes on; where it is not there, all do."""

@@ -20,14 +20,14 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.matching import stable_order
 from watersmeet.joins.core.operator import END_OF_INPUT, Marks
+from watersmeet.joins.core.routing import route_codes, split_rows
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.physical.nodes import Lag, Route
 from watersmeet.spark.exchange.alike import Alike, Batches
 from watersmeet.spark.exchange.columns import LATE_ROW, MARKS_COLUMN, ORDER, PART, PARTITION, Columns
-from watersmeet.spark.exchange.shards import groups, shard_of
+from watersmeet.spark.exchange.shards import groups
 from watersmeet.spark.private.crossings import room_here
 from watersmeet.spark.private.told import state_partitions
 
@@ -66,7 +66,8 @@ Spacer = tuple[int, int, int, None]
 class Pack:
     """Packs the rows of one port: sends each to its shard, and the marks of all of them to every shard.
 
-    - ``route`` says which shard that is, by the column ``by``
+    - ``route`` says which shard that is, by the column ``by``; where that is NULL, by a hash of the columns
+      ``null_keys``
     - ``lags`` are the watermarked columns of a source; a port fed by a join has none and finds its marks in
       `MARKS_COLUMN`, and late rows that only pass through in `LATE_ROW`
     - ``keep``: rows for which it is false are there for their event times and go no further; None: all go on
@@ -85,6 +86,7 @@ class Pack:
     names: tuple[str, ...]
     position: str | None = None
     alike: Alike | None = None
+    null_keys: tuple[str, ...] = ()
 
     def __call__(self, batches: Batches) -> Batches:
         """Pack the batches of one map task."""
@@ -157,21 +159,11 @@ class Pack:
             for part in waiting if self.route == "all" else waiting[:1]:
                 part.append(batch)
             return
-        by = batch.column(self.by)
+        codes = route_codes(batch, self.by, () if self.route == "partition" else self.null_keys)
         batch = batch.drop_columns([SHARD]) if self.by == SHARD else batch
-        codes = as_int64(by)
-        if by.null_count and self.route != "partition":
-            # A NULL matches nothing, so any shard will do: spread them.
-            codes = np.where(by.is_null().to_numpy(zero_copy_only=False), np.arange(len(codes)), codes)
-        shard = shard_of(codes, len(self.shards))
-        order = stable_order(shard)
-        ordered = batch.take(pa.array(order))
-        ends = np.cumsum(np.bincount(shard, minlength=len(self.shards)))
-        start = 0
-        for part, end in zip(waiting, ends.tolist(), strict=True):
-            if end > start:
-                part.append(ordered.slice(start, end - start))
-            start = end
+        for part, rows in zip(waiting, split_rows(batch, codes, len(self.shards)), strict=True):
+            if rows is not None:
+                part.append(rows)
 
     def _flush(self, waiting: list[list[pa.RecordBatch]], seen: int) -> Iterator[Record]:
         for shard, part in zip(self.shards, waiting, strict=True):

@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-import numpy as np
-import numpy.typing as npt
-
 _MASK = 0xFFFFFFFF
 SHARDS_PER_GROUP = 32
 """The records of a group wait together, up to a limit where an operator may take some of them before the others."""
@@ -74,13 +71,3 @@ def spark_hash(value: int) -> int:
     h = (h ^ h >> 13) * 0xC2B2AE35 & _MASK
     h ^= h >> 16
     return h - (1 << 32) if h >> 31 else h
-
-
-def shard_of(codes: npt.NDArray[np.int64], shards: int) -> npt.NDArray[np.int64]:
-    """The position of each code's shard: the code well mixed, so that neighbouring keys spread."""
-    mixed = codes.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(32)
-    is_power = shards & (shards - 1) == 0
-    # A division takes several times as long.
-    rest = mixed & np.uint64(shards - 1) if is_power else mixed % np.uint64(shards)
-    return rest.astype(np.int64)

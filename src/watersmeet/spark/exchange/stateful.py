@@ -17,6 +17,7 @@ from watersmeet.joins.core.chain import Chain, Link, Piece
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, StepError
 from watersmeet.joins.state.cache import share_runs
 from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.joins.state.null_keys import places_null_keys
 from watersmeet.observe.told import put_together, to_text
 from watersmeet.physical.identity import canonical_json
 from watersmeet.spark.exchange.examples import Examples
@@ -41,10 +42,14 @@ _own: set[tuple[str, str, str, int]] = set()
 
 @dataclass(frozen=True)
 class Shards:
-    """What a processor must know of the exchange: which shard counts the rows of ports that go to all of them."""
+    """What a processor must know of the exchange: which shard counts the rows of ports that go to all of them.
+
+    ``number``: how many shards there are.
+    """
 
     first: int
     to_all: frozenset[int]
+    number: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,7 @@ class _Shard:
     def __init__(self, processor: ShardProcessor, label: int, states: States, leaving: Leaving) -> None:
         self.label = label
         self.stages = processor.stages
+        self.shards = processor.shards.number
         self.leaving = leaving
         self.is_checked = False
         self.stores = [states.store(label, prefix) for prefix in prefixes(len(self.stages))]
@@ -148,7 +154,7 @@ class _Shard:
         """Refuse the state of another query, once."""
         if not self.is_checked:
             for stage, store in zip(self.stages, self.stores, strict=True):
-                _check_owner(stage, store, self.label)
+                _check_owner(stage, store, self.label, self.shards)
             self.is_checked = True
 
     def take(self, port: int, kind: int, blob: bytes) -> None:
@@ -226,7 +232,7 @@ def prefixes(stages: int) -> tuple[str, ...]:
     return ("",) if stages == 1 else tuple(f"{place}/" for place in range(stages))
 
 
-def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:
+def _check_owner(stage: Stage, store: SparkStore, shard: int, shards: int) -> None:
     """Refuse the state of another query: the last line of defence, where nobody could look before the start.
 
     That of the query as it was before a change that was accepted is taken over. What an earlier batch of this run has
@@ -244,6 +250,8 @@ def _check_owner(stage: Stage, store: SparkStore, shard: int) -> None:
         # In another number of shards it is the same.
         if canonical_json(was) != canonical_json(stage.link.operator.identity):
             stage.link.operator.take_over(store, was)
+    if not places_null_keys(stage.link.operator, store, shards):
+        raise TravellingError(Refusal("NULL_KEYS_IN_ANY_SHARD", {"join": stage.name}))
     if found is None or found.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
     elif own is not None:

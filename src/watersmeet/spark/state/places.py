@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import Ints
+from watersmeet.joins.core.routing import route_codes, shard_of
 from watersmeet.joins.state.kept import Keeping, UnevenError
-from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.reshard import Places
-from watersmeet.spark.exchange.shards import shard_of
 
 CODE = "#code"
 _OF_STREAMS = frozenset({"interval"})
@@ -31,11 +31,21 @@ def places_of(stage: Identity, keeping: Keeping, shards: int) -> Places:
                 return np.arange(batch.num_rows, dtype=np.int64) % np.int64(shards)
             case "time":
                 own = operator["ports"][port]
-                return shard_of(as_int64(batch.column(own.get("time") or own["times"][0])), shards)
+                by = own.get("time") or own["times"][0]
             case _:
-                return shard_of(as_int64(batch.column(_code(operator, port, batch, spine))), shards)
+                by = _code(operator, port, batch, spine)
+        return shard_of(route_codes(batch, by, _null_keys(stage, port, batch)), shards)
 
     return places
+
+
+def _null_keys(stage: Identity, port: int, batch: pa.RecordBatch) -> list[str]:
+    """The columns that decide about rows with a NULL key; any will do where such rows are never taken back."""
+    if stage["ports"][port]["route"] == "partition":
+        return []
+    ports = stage["operator"].get("ports", ())
+    upsert_key: list[str] = ports[port].get("upsert_key", []) if port < len(ports) else []
+    return upsert_key or sorted(name for name in batch.schema.names if name != WEIGHT)
 
 
 def is_alone(stage: Identity) -> bool:

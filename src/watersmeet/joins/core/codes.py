@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.physical.steps import LONGEST_DECIMAL
-
 Hashes = npt.NDArray[np.uint64]
 _Bytes, _Ints = npt.NDArray[np.uint8], npt.NDArray[np.int64]
 
 SEED = 42
+LONGEST_DECIMAL = 18
+"""Spark keeps, and hashes, decimals of so many digits as one number of 64 bits."""
 _P1, _P2, _P3, _P4, _P5 = (
     np.uint64(prime)
     for prime in (

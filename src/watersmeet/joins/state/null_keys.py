@@ -1,0 +1,36 @@
+"""Whether the rows of a shard that have NULL keys are where their next versions go.
+
+Earlier versions sent a row with a NULL key to any shard, so that its next version went to another one, which did not
+find it. A state says by the value `NULL_KEYS` that its rows are placed by `watersmeet.joins.core.routing`.
+"""
+
+from __future__ import annotations
+
+from watersmeet.joins.core.matching import HIGHEST
+from watersmeet.joins.core.operator import Family, Store
+from watersmeet.joins.state.format import DIRECTORY, RUN, Directory, decode_rows
+
+NULL_KEYS = "null keys"
+"""The name under which a shard says how its rows with NULL keys are placed."""
+BY_CONTENT = b"by content"
+
+
+def places_null_keys(operator: Family, store: Store, shards: int) -> bool:
+    """Whether every stored row with a NULL key is in its shard; if so, the state says so from now on."""
+    if not operator.null_key_spines or store.get(NULL_KEYS) is not None:
+        return True
+    if shards > 1 and _holds_null_keys(operator, store):
+        return False
+    store.put(NULL_KEYS, BY_CONTENT)
+    return True
+
+
+def _holds_null_keys(operator: Family, store: Store) -> bool:
+    runs = Directory.decoded(store.get(DIRECTORY), operator.canonical).runs
+    for spine, key in operator.null_key_spines:
+        for block in (block for run in runs.get(spine, ()) for block in run):
+            # NULL is stored as the highest code, so other blocks need not be read.
+            value = store.get(f"{RUN}{block.name}") if block.highest_code == HIGHEST else None
+            if value is not None and decode_rows(value).column(operator.canonical.canonical(key)).null_count:
+                return True
+    return False

@@ -1,0 +1,226 @@
+"""Operators give in several shards what their definitions give: rows that must meet are routed to one shard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.examples import examples
+from tests.joins import strategies, test_asof, test_lookup, test_properties
+from tests.joins.table_strategies import Changes, Drawn, drawn_joins, tuples
+from tests.joins.test_changelog import quick
+
+from watersmeet.families import keeping_of
+from watersmeet.joins.asof.definition import AsofReference
+from watersmeet.joins.changelog.definition import Reference, frozen
+from watersmeet.joins.changelog.operator import ChangelogJoin
+from watersmeet.joins.core.changes import OP, POSITION
+from watersmeet.joins.core.operator import Emission, Family, Marks
+from watersmeet.joins.core.port import Port
+from watersmeet.joins.interval.definition import Reference as IntervalReference
+from watersmeet.joins.interval.definition import multiset
+from watersmeet.joins.lookup.definition import LookupReference
+from watersmeet.joins.state.null_keys import NULL_KEYS, places_null_keys
+from watersmeet.joins.state.reshard import FINGERPRINT, parted, united
+from watersmeet.local.shards import step_in_shards
+from watersmeet.local.store import MemoryStore
+from watersmeet.physical import PortPlan, RelationPlan
+from watersmeet.physical.nodes import Route
+from watersmeet.spark.state.places import places_of
+
+
+class Sharded:
+    """An operator in some shards, whose ports are routed by their codes, or in the way that is given."""
+
+    def __init__(self, operator: Family, shards: int, routes: tuple[Route, ...] = ()) -> None:
+        self.operator = operator
+        self.stores = [MemoryStore() for _ in range(shards)]
+        self.ports = [
+            PortPlan(
+                cast("RelationPlan", None),
+                side.columns,
+                code=side.code,
+                route=routes[n] if routes else "key",
+                times=side.times,
+            )
+            for n, side in enumerate(operator.sides)
+        ]
+
+    def restart(self) -> None:
+        self.stores = [store.restarted() for store in self.stores]
+
+    def step(self, tables: dict[int, pa.Table], marks: Marks) -> Emission:
+        return step_in_shards(self.operator, self.ports, self.stores, tables, marks)
+
+
+def changed(emission: Emission) -> Counter[tuple[Any, ...]]:
+    """The changes that came out of all shards."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for table in emission.rows:
+        for row in tuples(table):
+            found[tuple(frozen(value) for value in row[:-1])] += row[-1]
+    return Counter({row: number for row, number in found.items() if number})
+
+
+def with_null_codes(drawn: Drawn, batch: Changes) -> dict[int, pa.Table]:
+    """The changes with codes as the exchange has them: a key that is its own code is NULL where the key is."""
+    tables = drawn.tables(batch)
+    if drawn.join.left.exact:
+        for port, table in tables.items():
+            s = "lr"[port]
+            place = table.column_names.index(f"{s}.code")
+            tables[port] = table.set_column(place, f"{s}.code", table.column(f"{s}.k"))
+    return tables
+
+
+@quick
+@given(st.data())
+def test_a_join_of_tables_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    drawn = data.draw(drawn_joins().filter(lambda one: one.keys != ()))
+    reference = Reference(drawn.join)
+    sharded = Sharded(drawn.join, data.draw(st.integers(2, 5)))
+    for batch in data.draw(drawn.histories()):
+        if data.draw(st.booleans()):
+            sharded.restart()
+        assert changed(sharded.step(with_null_codes(drawn, batch), {})) == reference.step(dict(enumerate(batch)))
+
+
+def plain(side: Port) -> Port:
+    return replace(side, upsert_key=())
+
+
+@quick
+@given(st.data())
+def test_a_join_without_keys_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    # Upserts need keys, and where both sides are preserved there is one shard.
+    drawn = data.draw(drawn_joins(nested=True).filter(lambda one: one.join.kind != "full"))
+    drawn = replace(drawn, join=replace(drawn.join, left=plain(drawn.join.left), right=plain(drawn.join.right)))
+    routes: tuple[Route, Route] = ("all", "spread") if drawn.join.kind == "right" else ("spread", "all")
+    reference, sharded = Reference(drawn.join), Sharded(drawn.join, 3, routes)
+    for batch in data.draw(drawn.histories()):
+        assert changed(sharded.step(drawn.tables(batch), {})) == reference.step(dict(enumerate(batch)))
+
+
+@settings(quick, max_examples=examples(30))
+@given(st.data())
+def test_an_interval_join_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    join = data.draw(strategies.joins().filter(lambda join: join.left.code is not None and join.max_rows is None))
+    reference = IntervalReference(join)
+    sharded = Sharded(join, 3)
+    for batch in data.draw(strategies.histories(join)):
+        emission = sharded.step(batch.tables(), batch.marks)
+        step = reference.step(dict(enumerate(batch.rows)), batch.marks)
+        assert test_properties.emitted(emission) == multiset(step.rows)
+        assert emission.report.state == step.state
+        assert dict(emission.report.watermarks) == step.watermarks
+
+
+@settings(quick, max_examples=examples(30))
+@given(st.data())
+def test_an_asof_join_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    join = data.draw(test_asof.joins().filter(lambda join: join.left.code is not None))
+    reference, sharded = AsofReference(join), Sharded(join, 3)
+    for batch in data.draw(test_asof.histories(join)):
+        emission = sharded.step(batch.tables(), batch.marks)
+        step = reference.step(batch.dicts(), batch.marks)
+        assert Counter(test_asof.tuples(emission.rows)) == Counter(step.rows)
+        assert dict(emission.report.watermarks) == step.watermarks
+
+
+@settings(quick, max_examples=examples(30))
+@given(st.data())
+def test_a_lookup_join_is_its_definition_in_several_shards(data: st.DataObject) -> None:
+    join = data.draw(test_lookup.joins().filter(lambda join: join.left.code is not None and join.max_rows is None))
+    reference, sharded = LookupReference(join), Sharded(join, 3)
+    for batch in data.draw(test_lookup.histories(join)):
+        step = reference.step(batch.rows(join), batch.marks)
+        emission = sharded.step(batch.tables(join), batch.marks)
+        assert Counter(test_lookup.tuples(emission.rows)) == Counter(step.rows)
+        assert emission.report.state[join.stream_port] == step.state[join.stream_port]
+
+
+CODES = ("n/a", "none", "?", "-", "7", "unknown", "8", "x")
+COMPUTED = ChangelogJoin(
+    "left",
+    Port(("a.code", "a.v"), (), ("#l0",), "#l0", exact=True, upsert_key=("a.code",)),
+    Port(("b.id",), (), ("b.id",), "b.id", exact=True, upsert_key=("b.id",)),
+)
+"""a LEFT JOIN b ON try_cast(a.code AS BIGINT) = b.id."""
+
+
+def coded(codes: Sequence[str], op: int = 1, v: int = 1) -> dict[int, pa.Table]:
+    """Upserts, or deletes, of rows with these codes."""
+    return {0: upserts([(code, op, v) for code in codes])}
+
+
+def upserts(rows: Sequence[tuple[str, int, int]]) -> pa.Table:
+    codes, ops, values = ([row[n] for row in rows] for n in range(3))
+    keys = pa.array([int(code) if code.isdecimal() else None for code in codes], pa.int64())
+    places = pa.array(np.arange(len(rows)))
+    columns = [pa.array(codes, pa.string()), pa.array(values, pa.int64()), keys, pa.array(ops, pa.int8()), places]
+    return pa.Table.from_arrays(columns, names=["a.code", "a.v", "#l0", OP, POSITION])
+
+
+@quick
+@given(st.lists(st.lists(st.tuples(st.sampled_from(CODES), st.sampled_from((1, 1, -1)), st.integers(0, 2)))), st.data())
+def test_rows_with_null_keys_are_taken_back_in_several_shards(
+    batches: list[list[tuple[str, int, int]]], data: st.DataObject
+) -> None:
+    reference, sharded = Reference(COMPUTED), Sharded(COMPUTED, data.draw(st.integers(2, 4)))
+    for rows in batches:
+        table = upserts(rows)
+        assert changed(sharded.step({0: table}, {})) == reference.step({0: table.to_pylist()})
+        if data.draw(st.booleans()):
+            shards = data.draw(st.integers(2, 4))
+            sharded.stores = rescaled(sharded.stores, shards)
+
+
+def rescaled(stores: list[MemoryStore], shards: int) -> list[MemoryStore]:
+    """The state of `COMPUTED` in so many shards."""
+    stage = {"operator": COMPUTED.identity, "ports": [{"route": "key", "sharded by": []}] * 2}
+    keeping = keeping_of(COMPUTED.name)
+    values = [{**store._values, FINGERPRINT: b"f"} for store in stores]  # pyright: ignore[reportPrivateUsage]
+    parts = [parted(one, places_of(stage, keeping, shards), shards, is_first=not n) for n, one in enumerate(values)]
+    return [MemoryStore(united(own, keeping, COMPUTED.identity)) for own in zip(*parts, strict=True)]
+
+
+def test_rows_with_null_keys_are_found_again_after_rescaling() -> None:
+    sharded = Sharded(COMPUTED, 3)
+    sharded.step(coded(CODES), {})
+    assert sum(store.get("directory") is not None for store in sharded.stores) > 1
+    sharded.stores = rescaled(sharded.stores, 5)
+    gone = changed(sharded.step(coded(CODES, -1), {}))
+    assert gone == Counter({(code, 1, None): -1 for code in CODES})
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_state_with_null_keys_in_any_shard_is_not_taken_for_its_own(shards: int) -> None:
+    before, empty = MemoryStore(), MemoryStore()
+    COMPUTED.step(before, coded(CODES), {})
+    # With one shard all rows are where they belong.
+    assert places_null_keys(COMPUTED, before, shards) is (shards == 1)
+    assert places_null_keys(COMPUTED, empty, shards)
+    # What says so is kept, also in another number of shards.
+    COMPUTED.step(empty, coded(CODES), {})
+    assert places_null_keys(COMPUTED, empty, shards)
+    assert all(store.get(NULL_KEYS) for store in rescaled([empty], 3))
+
+
+def test_a_state_without_null_keys_is_its_own() -> None:
+    store = MemoryStore()
+    COMPUTED.step(store, coded(("7", "8", str(2**63 - 1))), {})
+    assert places_null_keys(COMPUTED, store, 2)
+
+
+def test_only_rows_that_are_shown_must_be_found_again() -> None:
+    assert COMPUTED.null_key_spines == (("left", "#l0"),)
+    assert replace(COMPUTED, kind="semi").null_key_spines == ()
+    weights = replace(COMPUTED, left=replace(COMPUTED.left, upsert_key=()))
+    assert weights.null_key_spines == ()
