@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.operator import END_OF_INPUT, LOADED, NOW, RUN, Marks, Report
+from watersmeet.joins.core.marks import mark_behind
+from watersmeet.joins.core.operator import LOADED, NOW, RUN, Marks, Report
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.local.cells import CHANGE, signed
 from watersmeet.local.definitions import Definition, definition_of, step_by_definition
@@ -316,7 +317,7 @@ def marks_of(lag: Lag, rows: pa.Table, outside: Marks) -> dict[str, int]:
         rows = rows.filter(pc.equal(rows.column(PART), lag.part))
     times = rows.column(lag.column).drop_null().combine_chunks()
     if len(times):
-        found.append(max(-END_OF_INPUT, min(int(as_int64(times).max()) - lag.lag, END_OF_INPUT - 1)))
+        found.append(mark_behind(int(as_int64(times).max()), lag.lag))
     return {lag.mark: max(found)} if found else {}
 
 

@@ -71,7 +71,10 @@ class Told:
         """A point in time, or a number where the event time is one."""
         if self._is_number(column):
             return str(value)
-        time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        try:
+            time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        except OverflowError:
+            return str(value)
         return time.replace(tzinfo=None).isoformat(" ")
 
     def amount(self, value: int | None, column: str) -> str:

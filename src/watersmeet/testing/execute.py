@@ -303,8 +303,11 @@ def _time_types(plan: QueryPlan) -> dict[str, pa.DataType]:
 
 
 def _as_time(mark: int, kind: Any) -> int | datetime | date:
-    """A mark in the type of its column; the end has no such value and stays a number."""
+    """A mark in the type of its column; the end and what no year from 1 to 9999 has stay numbers."""
     if mark == END_OF_INPUT or pa.types.is_integer(kind):
         return mark
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
+    except OverflowError:
+        return mark
     return moment.date() if pa.types.is_date(kind) else moment if kind.tz else moment.replace(tzinfo=None)

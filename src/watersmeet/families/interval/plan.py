@@ -10,7 +10,7 @@ from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.two_sided import Kind
-from watersmeet.joins.interval.operator import IntervalJoin
+from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoin
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import JoinPlanner
 from watersmeet.physical.nodes import JoinPlan, PortInput, Route
@@ -19,9 +19,6 @@ from watersmeet.physical.types import Types
 from watersmeet.plan.expressions import Expr, Reference
 from watersmeet.plan.relation import TimeBound
 from watersmeet.type_names import INTEGERS
-
-UNLIMITED = 2**63 - 1
-"""No bound in one direction between the matcher's columns; another pair of columns has it."""
 
 
 def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:

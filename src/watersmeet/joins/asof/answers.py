@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from watersmeet.joins.asof.versions import Found, Versions, Which
-from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, reach
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.state.layout import Rows, as_int64
 
@@ -63,24 +63,23 @@ class Answers:
         distance = np.where(earlier, behind, ahead)
         room = (np.int64(HIGHEST) - times).view(np.uint64)
         nearer = times + np.minimum(distance, room).view(np.int64) - 1
-        last = np.where(found.any, nearer, self._reach_on(rows)[1])
-        if self.join.strict:
-            # The time of the question itself is none at which a version could come.
-            last = np.where(last == times, times - 1, last)
+        last = np.where(found.any, nearer, np.maximum(self._reach_back(rows)[1], self._reach_on(rows)[1]))
         none = found.any & ((distance == 0) | (self.join.strict & earlier & (distance == 1)))
+        if self.join.strict:
+            # The time of the question itself is none at which a version could come, and none is before the lowest.
+            none |= (last == times) & (times == LOWEST)
+            last = np.where(last == times, times - 1, last)
         return found, none | (self.mark > last) | (self.join.strict and self.join.tolerance == 0)
 
     def _reach_back(self, rows: Rows) -> tuple[Ints, Ints]:
         """The first and last time of a version at or before each question."""
         times, tolerance = rows.times[self.join.left.time], self.join.tolerance
-        low = np.full(len(rows), LOWEST) if tolerance is None else shifted(times, -tolerance)
-        return low, shifted(times, -1) if self.join.strict else times
+        return reach(times, None if tolerance is None else -tolerance, -int(self.join.strict))
 
     def _reach_on(self, rows: Rows) -> tuple[Ints, Ints]:
         """The first and last time of a version at or after each question."""
         times, tolerance = rows.times[self.join.left.time], self.join.tolerance
-        high = np.full(len(rows), HIGHEST) if tolerance is None else shifted(times, tolerance)
-        return shifted(times, 1) if self.join.strict else times, high
+        return reach(times, int(self.join.strict), tolerance)
 
     def _find(self, rows: Rows, low: Ints, high: Ints, which: Which) -> Found:
         """For each question the first or last version of its key between two times."""

@@ -13,7 +13,7 @@ from watersmeet.joins.asof.answers import Answers, codes
 from watersmeet.joins.asof.versions import Versions
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks
-from watersmeet.joins.core.matching import LOWEST, Bools, stable_order
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, stable_order
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.layout import Rows
@@ -81,7 +81,7 @@ def _released(join: AsofJoin, shard: Shard, answers: Answers, questions: Timelin
     if len(new):
         # A version at the very time of a question, or next to it, may settle it before the mark gets there.
         times = answers.versions.times(new)
-        ranges.append((max(answers.mark + 1, int(times.min()) - 1), int(times.max()) + 1))
+        ranges.append((max(answers.mark + 1, int(times.min()) - 1), min(int(times.max()) + 1, int(HIGHEST))))
     for low, high in ranges:
         for block, rows in questions.within(low, high):
             times = rows.times[join.left.time]

@@ -113,7 +113,7 @@ class AsofReference:
 
     def _horizon(self) -> int:
         """The earliest time that an open question has or that one may come with."""
-        mark = self._heard.received.get(self.join.left.time, -END_OF_INPUT)
+        mark = self._heard.received.get(self.join.left.time, -(2**63))
         return min([mark, *(_time(self.join.left, question) for question in self._open)])
 
     def _is_settled(self, question: Row) -> bool:
@@ -124,7 +124,7 @@ class AsofReference:
         mark, time = self._heard.received.get(self.join.right.time), _time(self.join.left, question)
         if mark == END_OF_INPUT:
             return True
-        near = [time - 1, time, time + 1]
+        near = [t for t in (time - 1, time, time + 1) if -(2**63) <= t < 2**63]
         coming = near if mark is None else [mark, *(t for t in near if t >= mark)]
         answer = self._answer(question)
         return not any(self._is_preferred(t, question, answer) for t in coming)

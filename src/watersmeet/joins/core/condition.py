@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
 from functools import reduce
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,8 @@ def evaluate(condition: Condition, columns: Columns, rows: int) -> pa.Array:
             return value
         case Apply(operator, (first, Constant(value))) if operator in _PLAIN and isinstance(value, int | str):
             return _compared(operator, evaluate(first, columns, rows), value)
+        case Apply(operator, (one, other)) if operator in _COMPARISONS and (is_shifted(one) or is_shifted(other)):
+            return _compared_shifted(operator, (one, other), columns, rows)
         case Apply(operator, args):
             values = [evaluate(arg, columns, rows) for arg in args]
             return _apply(operator, values)
@@ -160,12 +162,46 @@ _PLAIN: dict[str, Callable[..., pa.Array]] = {
 }  # fmt: skip
 
 
+_COMPARISONS = frozenset({*_PLAIN, "<=>"})
+
+
 def _compared(operator: Operator, values: pa.Array, constant: int | str) -> pa.Array:
     """A comparison with a constant, which need not become a column where Arrow compares as Spark does."""
     kind = values.type
     if pa.types.is_string(kind) if isinstance(constant, str) else pa.types.is_signed_integer(kind):
         return _PLAIN[operator](values, pa.scalar(constant))
     return compare(operator, values, pa.repeat(pa.scalar(constant), len(values)))
+
+
+def is_shifted(condition: Condition) -> bool:
+    """Whether it is a column plus or less a constant, as time bounds are: where it is compared it never overflows."""
+    match condition:
+        case Apply("+" | "-", (Column(), Constant(value))):
+            return isinstance(value, int | timedelta) and not isinstance(value, bool)
+        case _:
+            return False
+
+
+def _compared_shifted(operator: Operator, args: Sequence[Condition], columns: Columns, rows: int) -> pa.Array:
+    """A comparison with a column plus or less a constant, by whole numbers of any size."""
+    try:
+        return _apply(operator, [evaluate(arg, columns, rows) for arg in args])
+    except pa.ArrowInvalid:
+        # Hardly any row is so near to the ends of 64 bits.
+        return _apply(operator, [_widened(arg, columns, rows) for arg in args])
+
+
+def _widened(condition: Condition, columns: Columns, rows: int) -> pa.Array:
+    match condition:
+        case Apply(operator, (column, Constant(value))) if is_shifted(condition):
+            constant = value // timedelta(microseconds=1) if isinstance(value, timedelta) else cast("int", value)
+            shift = pa.scalar(Decimal(constant if operator == "+" else -constant), pa.decimal128(20, 0))
+            return pc.add(_widened(column, columns, rows), shift)
+        case _:
+            values = evaluate(condition, columns, rows)
+            if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
+                values = values.view(pa.int64())
+            return values.cast(pa.decimal128(19, 0))
 
 
 def _truth(value: pa.Array) -> pa.Array:

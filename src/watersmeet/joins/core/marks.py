@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
 
 
@@ -73,7 +73,7 @@ class Watermarks:
             below = (which < 0) & _below_any({column: values}, self.received, rows)
             which[below] = number
             mark = self.received.get(column, 0)
-            by[below] = mark - values[below]
+            by[below] = behind(mark, values[below])
             ended |= below & (mark == END_OF_INPUT)
         return pa.array(list(times)).take(pa.array(which)), pa.array(by, mask=ended)
 
@@ -203,9 +203,22 @@ def _latest(marks: Marks, column: str, received: Marks) -> int | None:
 
 def postponed(mark: int, constant: int) -> int:
     """The mark that stays so far behind another; that of an input that has ended stays there."""
-    if mark == END_OF_INPUT:
-        return END_OF_INPUT
-    return max(-END_OF_INPUT, min(mark - constant, END_OF_INPUT - 1))
+    return END_OF_INPUT if mark == END_OF_INPUT else mark_behind(mark, constant)
+
+
+def mark_behind(time: int, lag: int) -> int:
+    """The mark that a time gives: so far behind it, as a number of 64 bits. No time is the end of input.
+
+    >>> mark_behind(-(2**63), 5) == -(2**63), mark_behind(2**63 - 1, 0) == END_OF_INPUT - 1
+    (True, True)
+    """
+    return max(int(LOWEST), min(time - lag, END_OF_INPUT - 1))
+
+
+def behind(mark: int, times: Ints) -> Ints:
+    """How far times are behind a mark that is after them; the highest number where they are further."""
+    by = mark - times
+    return np.where(by < 0, HIGHEST, by)
 
 
 def _is_below(time: int, limit: int) -> bool:

@@ -106,9 +106,42 @@ def shifted(times: Ints, by: int) -> Ints:
     >>> shifted(np.array([1, HIGHEST]), 5).tolist() == [6, HIGHEST]
     True
     """
+    if not -HIGHEST <= by <= HIGHEST:
+        most = HIGHEST if by > 0 else -HIGHEST
+        return shifted(shifted(times, most), by - most)
     if by >= 0:
-        return np.where(times > HIGHEST - by, HIGHEST, times + np.int64(min(by, HIGHEST)))
-    return np.where(times < LOWEST - by, LOWEST, times + np.int64(max(by, LOWEST)))
+        return np.where(times > HIGHEST - by, HIGHEST, times + np.int64(by))
+    return np.where(times < LOWEST - by, LOWEST, times + np.int64(by))
+
+
+def reach(times: Ints, low: int | None, high: int | None) -> tuple[Ints, Ints]:
+    """The first and last time from ``times + low`` to ``times + high``; None: there is no bound in that direction.
+
+    Sums are those of whole numbers: they do not overflow. A range without any time of 64 bits is empty, so that its
+    first time is after its last.
+
+    >>> [part.tolist() for part in reach(np.array([5, HIGHEST]), 1, None)] == [[6, HIGHEST], [HIGHEST, LOWEST]]
+    True
+    """
+    first = np.full(times.size, LOWEST) if low is None else shifted(times, low)
+    last = np.full(times.size, HIGHEST) if high is None else shifted(times, high)
+    is_outside = np.zeros(times.size, np.bool_)
+    if low is not None and low > 0:
+        is_outside |= times > HIGHEST - low
+    if high is not None and high < 0:
+        is_outside |= times < LOWEST - high
+    if is_outside.any():
+        first, last = np.where(is_outside, HIGHEST, first), np.where(is_outside, LOWEST, last)
+    return first, last
+
+
+def distances(times: Ints, others: Ints) -> npt.NDArray[np.uint64]:
+    """How far times are from others, whichever are later: up to 2**64 - 1, which a signed number does not hold.
+
+    >>> distances(np.array([1, LOWEST]), np.array([3, HIGHEST])).tolist() == [2, 2**64 - 1]
+    True
+    """
+    return (np.maximum(times, others) - np.minimum(times, others)).view(np.uint64)
 
 
 class Stretches(NamedTuple):

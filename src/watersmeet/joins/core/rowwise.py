@@ -2,8 +2,10 @@
 
 Values are what Spark says they are: NaN equals NaN and is greater than every number, -0.0 equals 0.0. Arithmetic is
 that of Spark's ANSI mode: ``/`` on integers gives a double, ``%`` takes the sign of the dividend, division by zero and
-overflow of 64 bits are errors. Timestamps, dates and intervals count in microseconds, dates from midnight UTC. All of
-it is written here one row at a time and independently of `condition`, so that each can be checked by the other.
+overflow of 64 bits are errors. A column plus or less a constant does not overflow where it is compared: time bounds are
+such comparisons, and mean whole numbers. Timestamps, dates and intervals count in microseconds, dates from midnight
+UTC. All of it is written here one row at a time and independently of `condition`, so that each can be checked by the
+other.
 """
 
 from __future__ import annotations
@@ -237,10 +239,24 @@ def evaluate(condition: Condition, row: Mapping[str, Any]) -> Any:
         case Apply("negate", (arg,)):
             value = evaluate(arg, row)
             return None if value is None else _in_range(-value)
+        case Apply(operator, (one, other)) if operator in _COMPARED or operator == "<=>":
+            return _binary(operator, _operand(one, row), _operand(other, row))
         case Apply(operator, (one, other)):
             return _binary(operator, evaluate(one, row), evaluate(other, row))
         case Apply(operator, args):
             raise ValueError(f"{operator} does not take {len(args)} arguments")
+
+
+def _operand(part: Condition, row: Mapping[str, Any]) -> Any:
+    """What is compared; a column plus or less a constant, as time bounds are, is a whole number of any size."""
+    match part:
+        case Apply("+" | "-" as operator, (Column(), Constant()) as args):
+            value, constant = (evaluate(arg, row) for arg in args)
+            if isinstance(value, int) and isinstance(constant, int):
+                return value + constant if operator == "+" else value - constant
+        case _:
+            pass
+    return evaluate(part, row)
 
 
 def compare(one: Any, other: Any) -> int | None:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
-from watersmeet.joins.core.matching import Bools, Ints
+from watersmeet.joins.core.matching import Bools, Ints, distances
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
 from watersmeet.joins.core.spread import Counts, spread, stride
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
@@ -39,7 +39,7 @@ class Tally:
         self.matched = 0
         self.late_rows: list[tuple[int, pa.Table]] = []
         self.unmatched: list[tuple[int, pa.Table]] = []
-        self._apart: list[Ints] = []
+        self._apart: list[npt.NDArray[np.uint64]] = []
         self._delays: Counts | None = None
         self.lateness: Counts | None = None
         self.too_late: list[pa.Table] = []
@@ -48,7 +48,7 @@ class Tally:
         """Note how far apart rows are that met: of one side at these places, and of the other."""
         step = stride(rows.size)
         if rows.size:
-            apart = times[rows[::step]] - others[other_rows[::step]]
+            apart = distances(times[rows[::step]], others[other_rows[::step]])
             if step == 1 and rows.size < FEW_MET:
                 self._apart.append(apart)
             else:

@@ -22,7 +22,7 @@ _PARTS = 4
 _SHIFT, _ONE = np.int64(50), 1023 * _PARTS
 
 
-def spread(lengths: Ints, weight: float = 1.0) -> Counts:
+def spread(lengths: Ints | NDArray[np.uint64], weight: float = 1.0) -> Counts:
     """How many lengths lie in each range; a negative one is as long as its opposite.
 
     >>> [int(n) for n in np.flatnonzero(spread(np.array([0, 1, 1, -4])))], spread(np.array([1, 1]), 3.0)[1]

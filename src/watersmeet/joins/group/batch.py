@@ -12,7 +12,7 @@ import pyarrow as pa
 from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, firsts, joined_tables, key_ids, row_codes
 from watersmeet.joins.core.condition import same, same_at
 from watersmeet.joins.core.marks import postponed
-from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, stable_order
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, stable_order
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.aggregates import DISTINCT, Function, function_of
@@ -21,7 +21,7 @@ from watersmeet.joins.group.groups import CODE, END, counted, find, groups_of, i
 from watersmeet.joins.group.members import Members
 from watersmeet.joins.group.sessions import ARRIVAL, OWN, bounds, moved
 from watersmeet.joins.group.values import values
-from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch
+from watersmeet.joins.state.layout import NO_MARK, Layout, Over, Rows, as_int64, one_batch
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import keep_within
 
@@ -114,7 +114,7 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
         if grouping.session is not None and members is not None and grouping.time is not None:
-            before = shard.before.received.get(grouping.time, int(LOWEST))
+            before = shard.before.received.get(grouping.time, NO_MARK)
             rows = moved(grouping, rows, members, before, number)
         groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts))
         number += rows.num_rows
@@ -149,7 +149,7 @@ def _over(grouping: GroupBy, shard: Shard) -> Over | None:
     """Which groups have ended with this batch; None: none ever does."""
     if grouping.ending is None:
         return None
-    return Over(grouping.settled or END, shard.after.received.get(grouping.ending, int(LOWEST)))
+    return Over(grouping.settled or END, shard.after.received.get(grouping.ending, NO_MARK))
 
 
 def _recounted(spine: Spine, time: str) -> dict[int, int]:
@@ -196,7 +196,7 @@ def _in_time(grouping: GroupBy, shard: Shard, table: pa.Table | None) -> pa.Reco
     if grouping.position is not None:
         rows = rows.take(pa.array(np.argsort(as_int64(rows.column(grouping.position)), kind="stable")))
     if grouping.window_end is not None and grouping.time is not None:
-        mark = shard.before.received.get(grouping.time, int(LOWEST))
+        mark = shard.before.received.get(grouping.time, NO_MARK)
         rows = rows.filter(pa.array(as_int64(rows.column(grouping.window_end)) > mark))
         shard.tally.late[0] = shard.tally.rows[0] - _number_of(rows)
     return rows if rows.num_rows else None

@@ -94,7 +94,7 @@ class GroupReference:
         for name, behind in self.grouping.settles:
             own = marks.get(name) if self.grouping.time is None else self._mark
             if own is not None:
-                mark = own if own == END_OF_INPUT else own - behind
+                mark = own if own == END_OF_INPUT else max(-(2**63), own - behind)
                 self._settles[name] = max(mark, self._settles.get(name, mark))
         return dict(self._settles)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound, Watermarks
-from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, shares_a_code
+from watersmeet.joins.core.matching import Bools, Ints, shares_a_code
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.interval.kept import limits_of, lives_of
@@ -221,11 +221,13 @@ def _dropped(
     held = [(port, block, spines[port].read(block)) for port in (LEFT, RIGHT) for block in spines[port].blocks]
     parts = [*held, *((port, None, rows) for port, rows in new.items())]
     alive = [_alive(shard, rows) for _, _, rows in parts]
-    times = [rows.times[join.sides[port].time] for port, _, rows in parts]
-    oldest = shard.earliest([np.where(*each, HIGHEST) for each in zip(alive, times, strict=True)], kept.rows)
+    times = [rows.times[join.sides[port].time][lives] for (port, _, rows), lives in zip(parts, alive, strict=True)]
+    oldest = shard.earliest(times, kept.rows)
     alone: list[tuple[int, Rows]] = []
-    for (port, block, rows), drop, lives in zip(parts, oldest, alive, strict=True):
-        if drop.any():
+    for (port, block, rows), among_alive, lives in zip(parts, oldest, alive, strict=True):
+        if among_alive.any():
+            drop = lives.copy()
+            drop[lives] = among_alive
             shard.tally.dropped[port] += int(drop.sum())
             kept.rows[port] -= int(drop.sum())
             alone.append((port, _alone(rows, drop)))

@@ -1,8 +1,9 @@
 """The definition of the interval join, slow and obvious: the oracle of every test.
 
 Two rows *fit* when their keys are equal (a NULL key equals nothing), ``lower <= right time - left time <= upper``,
-and the rest of the condition is true: false and unknown are both "no". A row is *dead* when it can never fit: its side
-says so, or its key, its matched time or an end that it carries is NULL.
+and the rest of the condition is true: false and unknown are both "no". Times are whole numbers of 64 bits; their sums
+and differences are whole numbers of any size, so that no bound overflows. A row is *dead* when it can never fit: its
+side says so, or its key, its matched time or an end that it carries is NULL.
 
 Without time, the result is `all_pairs`: every pair that fits, and every row of a preserved side that fits nothing,
 padded.
@@ -222,7 +223,11 @@ def multiset(rows: Iterable[Iterable[Any]]) -> Counter[tuple[Any, ...]]:
 def are_pair(join: IntervalJoin, left: Row, right: Row) -> bool:
     """Whether two rows are a pair of the result, time of arrival apart."""
     left_time, right_time = event_time(left[join.left.time]), event_time(right[join.right.time])
-    if left_time is None or right_time is None or not join.lower <= right_time - left_time <= join.upper:
+    if left_time is None or right_time is None:
+        return False
+    lower, upper = join.span(LEFT)
+    apart = right_time - left_time
+    if (lower is not None and apart < lower) or (upper is not None and apart > upper):
         return False
     return fits(join.sides, join.condition, left, right)
 
@@ -239,8 +244,8 @@ def padded(join: IntervalJoin, port: int, row: Row) -> tuple[Any, ...]:
 
 
 def _minus(mark: int, constant: int) -> int:
-    # Only the end itself is infinite: a mark far in the future must not pass for it.
-    return END_OF_INPUT if mark == END_OF_INPUT else min(mark - constant, END_OF_INPUT - 1)
+    # Only the end itself is infinite: a mark far in the future must not pass for it. No time is before the lowest.
+    return END_OF_INPUT if mark == END_OF_INPUT else max(-(2**63), min(mark - constant, END_OF_INPUT - 1))
 
 
 DEFINITION = Reference

@@ -33,13 +33,16 @@ from watersmeet.joins.core.changes import ROWS_PER_PIECE
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
-from watersmeet.joins.core.matching import Ints, Pairs, shifted, stretches
+from watersmeet.joins.core.matching import Ints, Pairs, reach, shifted, stretches
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.two_sided import LEFT_ONLY, TwoSided, verified
 from watersmeet.joins.interval.batch import MATCHED, stream, take_over
 from watersmeet.joins.state.format import Block
 from watersmeet.joins.state.layout import Layout, Rows
+
+UNLIMITED = 2**63 - 1
+"""The end of a range that no bound between the compared times limits; another pair of columns has the bound."""
 
 
 @dataclass(frozen=True)
@@ -116,11 +119,25 @@ class IntervalJoin(TwoSided):
         """What is stored of each side: what the result, the match and the condition still need, each column once."""
         return (_layout(self.left, tracked=self.tracked[LEFT]), _layout(self.right, tracked=self.tracked[RIGHT]))
 
+    def span(self, port: int) -> tuple[int | None, int | None]:
+        """How far the times that rows of ``port`` meet are from their own; None: no bound says so."""
+        lower, upper = self._span
+        if port == LEFT:
+            return lower, upper
+        return None if upper is None else -upper, None if lower is None else -lower
+
+    @cached_property
+    def _span(self) -> tuple[int | None, int | None]:
+        bounded = {(bound.column, bound.other) for bound in self.bounds}
+        times = (self.left.time, self.right.time)
+        lower = None if self.lower == -UNLIMITED and times[::-1] not in bounded else self.lower
+        upper = None if self.upper == UNLIMITED and times not in bounded else self.upper
+        return lower, upper
+
     def reach(self, port: int, rows: Rows) -> tuple[Ints, Ints]:
         """From when to when rows of ``port`` meet those of the other side."""
-        lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
-        times = rows.times[self.sides[port].time]
-        return shifted(times, lower), self._until(port, rows, shifted(times, upper))
+        first, last = reach(rows.times[self.sides[port].time], *self.span(port))
+        return first, self._until(port, rows, last)
 
     def pairs(self, left: Rows, right: Rows, probe: int, reach: tuple[Ints, Ints]) -> Iterator[Pairs]:
         """The pairs of a left and a right row for which keys, bounds and condition hold, some at a time.
@@ -141,6 +158,7 @@ class IntervalJoin(TwoSided):
         """The latest time of the other side that rows of ``port`` reach, no later than their own ends."""
         for life in self.lives:
             if life.column in self.sides[port].ends and life.other == self.sides[1 - port].time:
+                # Below the lowest time there is none; the condition denies what is at it.
                 high = np.minimum(high, shifted(rows.times[life.column], life.constant - life.strict))
         return high
 
@@ -149,9 +167,11 @@ class IntervalJoin(TwoSided):
         if int(rows.codes[0]) > block.highest_code or int(rows.codes[-1]) < block.lowest_code:
             return False
         times = rows.times[self.left.time if port == LEFT else self.right.time]
-        lower, upper = (self.lower, self.upper) if port == LEFT else (-self.upper, -self.lower)
+        lower, upper = self.span(port)
         theirs = self.right.time if port == LEFT else self.left.time
-        if int(times.min()) + lower > block.highest[theirs] or block.lowest[theirs] > int(times.max()) + upper:
+        if lower is not None and int(times.min()) + lower > block.highest[theirs]:
+            return False
+        if upper is not None and block.lowest[theirs] > int(times.max()) + upper:
             return False
         # A block that was written before its ends counted does not know them.
         ends = ((block.highest.get(life.column), life) for life in self.lives if life.other in rows.times)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import WEIGHT, joined_tables
-from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, sort_order, stable_order
+from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, sort_order, stable_order
 
 MICROS_PER_DAY = 86_400_000_000
 
@@ -89,6 +89,10 @@ class Rows:
     def highest(self) -> dict[str, int]:
         """The latest of each of the times."""
         return {name: int(values.max()) for name, values in self.times.items()}
+
+
+NO_MARK = int(LOWEST) - 1
+"""What stands for a mark where none has come: it is below every time, which the lowest number is not."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.joins.core.marks import behind
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Marks, StepError, Store
 from watersmeet.joins.core.shard import Shard
@@ -113,7 +114,7 @@ def _admitted(join: SyncJoin, shard: Shard, lane: Lane, table: pa.Table) -> Ints
         raise DisorderError(lane.port, lane.time, time, is_temporal=is_temporal)
     if disorder.any():
         # A second row of a time has missed its mark by nothing.
-        by = np.where(late & ~timeless, (lane.before or 0) - times, 0)
+        by = np.where(late & ~timeless, behind(lane.before or 0, times), 0)
         unknown = timeless | (late & (lane.before == END_OF_INPUT))
         column = pa.array([lane.time] * int(disorder.sum()), pa.string())
         shard.hand_out(lane.port, table, disorder, column, pa.array(by[disorder], mask=unknown[disorder]))

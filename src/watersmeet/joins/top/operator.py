@@ -34,7 +34,7 @@ from watersmeet.joins.core.order import First, Order, ranks_of
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.members import BUDGET, NUMBER, put_together
-from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
+from watersmeet.joins.state.layout import NO_MARK, Layout, Over, Rows, as_int64, one_batch, together
 from watersmeet.joins.state.spine import Spine
 from watersmeet.joins.state.table import Table, keep_within, unweighted
 from watersmeet.joins.top.of_groups import changed, negated
@@ -104,7 +104,7 @@ class Top(Family):
 
     def _step_by(self, shard: Shard, arrived: pa.Table | None, number: int) -> Emission:
         """A batch of the first rows of each group."""
-        over = None if self.settled is None else Over(self.settled, shard.after.received.get(self.settled, int(LOWEST)))
+        over = None if self.settled is None else Over(self.settled, shard.after.received.get(self.settled, NO_MARK))
         kept = self._kept(shard, over)
         shown = int(shard.state.directory.numbers.get("shown", 0))
         changes: tuple[pa.Table, ...] = ()
@@ -115,7 +115,7 @@ class Top(Family):
         keep_within([kept], self.max_rows)
         shard.tally.matched = sum(table.num_rows for table in changes)
         size = len(kept) if self.changes else shown
-        marks = {} if over is None or over.mark == int(LOWEST) else dict.fromkeys(self.settles, over.mark)
+        marks = {} if over is None or over.mark == NO_MARK else dict.fromkeys(self.settles, over.mark)
         return shard.close(marks, changes, (size,), {"number": number, "shown": shown})
 
     def _kept(self, shard: Shard, over: Over | None = None) -> Table:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.joins.core.matching import HIGHEST, Ints
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints
 from watersmeet.joins.core.operator import LEFT, NOW, RIGHT, RUN, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.state.budget import Budget
@@ -74,12 +74,13 @@ class Known:
 class Arrivals:
     """The new rows of each port in order of arrival, and by trigger the port and the order value of each.
 
-    The first and the last trigger are no arrivals and have no port; an order value that is not known is HIGHEST.
+    The first and the last trigger are no arrivals and have no port. ``ordered``: whether an order value is known.
     """
 
     new: tuple[Rows, ...]
     ports: Ports
     orders: Ints
+    ordered: Bools
 
     @property
     def count(self) -> int:
@@ -132,39 +133,51 @@ def _is_idle(join: WindowJoin, known: Known, spines: Sequence[Spine], arrived: A
 def _arrived(join: WindowJoin, arrivals: Mapping[int, pa.Table], known: Known) -> Arrivals:
     """Number the arrivals of the batch."""
     tables = [_in_order(side, arrivals.get(port)) for port, side in enumerate(join.sides)]
-    orders = np.concatenate([order for _, order in tables])
-    sizes = [len(order) for _, order in tables]
+    orders = np.concatenate([order for _, order, _ in tables])
+    ordered = np.concatenate([known for _, _, known in tables])
+    sizes = [len(order) for _, order, _ in tables]
     ports = np.repeat(np.array([LEFT, RIGHT], np.int8), sizes)
     merged = np.arange(len(ports))
     if join.interleaved and join.left.order is not None and join.right.order is not None:
         # The left rows stand first, and stay so among equals.
-        merged = np.argsort(orders, kind="stable")
+        merged = _order(orders, ordered)
     numbers = np.empty(len(ports), np.int64)
     numbers[merged] = known.number + np.arange(len(ports))
     new = tuple(
         join.layouts[port].nothing if table is None else _new(join, port, table, own, known)
-        for port, ((table, _), own) in enumerate(zip(tables, np.split(numbers, sizes[:1]), strict=True))
+        for port, ((table, _, _), own) in enumerate(zip(tables, np.split(numbers, sizes[:1]), strict=True))
     )
-    none = np.array([NO_PORT], np.int8)
-    unknown = np.array([HIGHEST])
     return Arrivals(
-        new, np.concatenate([none, ports[merged], none]), np.concatenate([unknown, orders[merged], unknown])
+        new,
+        np.pad(ports[merged], 1, constant_values=NO_PORT),
+        np.pad(orders[merged], 1),
+        np.pad(ordered[merged], 1),
     )
 
 
-def _in_order(side: Port, table: pa.Table | None) -> tuple[pa.RecordBatch | None, Ints]:
-    """The rows of a port in order of arrival, and their order values."""
+def _in_order(side: Port, table: pa.Table | None) -> tuple[pa.RecordBatch | None, Ints, Bools]:
+    """The rows of a port in order of arrival, their order values, and which of these are known."""
     if table is None or not table.num_rows:
-        return None, np.empty(0, np.int64)
+        return None, np.empty(0, np.int64), np.empty(0, np.bool_)
     batch = one_batch(table)
     if side.order is None:
         size: int = batch.num_rows
-        return batch, np.full(size, HIGHEST)
-    order = as_int64(batch.column(side.order))
-    if (order[1:] >= order[:-1]).all():
-        return batch, order
-    positions = np.argsort(order, kind="stable")
-    return batch.take(pa.array(positions)), order[positions]
+        return batch, np.full(size, HIGHEST), np.zeros(size, np.bool_)
+    column = batch.column(side.order)
+    order, known = as_int64(column), column.is_valid().to_numpy(zero_copy_only=False)
+    positions = _order(order, known)
+    if (positions[1:] > positions[:-1]).all():
+        return batch, order, known
+    return batch.take(pa.array(positions)), order[positions], known[positions]
+
+
+def _order(values: Ints, known: Bools) -> Ints:
+    """The positions that put order values in order, those that are not known last; equal ones keep their order."""
+    if (values[1:] >= values[:-1]).all() and (known[:-1] >= known[1:]).all():
+        return np.arange(values.size)
+    # A value that is not known is the highest number, which a value may be.
+    positions = np.argsort(values, kind="stable")
+    return positions if known.all() else positions[np.argsort(~known[positions], kind="stable")]
 
 
 def _new(join: WindowJoin, port: int, batch: pa.RecordBatch, numbers: Ints, known: Known) -> Rows:
@@ -252,7 +265,7 @@ def _punctuation(triggers: Positions, arrived: Arrivals) -> list[pa.Array]:
     seq = numbers - np.repeat(first, np.diff(np.append(first, len(triggers))))
     return [
         pa.array(ports, mask=ports == NO_PORT),
-        pa.array(orders, mask=orders == HIGHEST),
+        pa.array(orders, mask=~arrived.ordered[triggers]),
         pa.array(seq),
         pa.array(last),
     ]

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
-from watersmeet.joins.core.operator import END_OF_INPUT, Marks
+from watersmeet.joins.core.marks import mark_behind
+from watersmeet.joins.core.operator import Marks
 from watersmeet.joins.core.routing import route_codes, split_rows
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 from watersmeet.joins.state.layout import as_int64
@@ -299,7 +300,7 @@ class _Folded:
 def mark_of(latest: pa.Scalar, lag: int) -> int:
     """The mark that the latest time of a column gives; no time of a row is the end of input."""
     time = int(as_int64(pa.array([latest], latest.type))[0])
-    return max(-END_OF_INPUT, min(time - lag, END_OF_INPUT - 1))
+    return mark_behind(time, lag)
 
 
 def fold_marks(blobs: Sequence[bytes]) -> dict[str, int]:
