@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,3 +177,34 @@ def test_of_two_edits_the_one_that_cannot_be_accepted_is_told() -> None:
 
 def test_clicks_of_kafka_may_have_another_bound() -> None:
     assert edit(CLICKS, {"1 HOUR": "2 HOURS"}).kind == "continued"
+
+
+VERSIONED = """
+CREATE STREAM orders (item STRING, ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL 5 MINUTES)
+USING parquet OPTIONS (path '/data/orders');
+CREATE TABLE prices (
+  item STRING, price BIGINT, since TIMESTAMP, PRIMARY KEY (item), WATERMARK FOR since AS since - INTERVAL 5 MINUTES
+) USING parquet OPTIONS (path '/data/prices');
+SELECT STREAM o.item, p.price FROM orders o JOIN prices FOR SYSTEM_TIME AS OF o.ts AS p ON o.item = p.item;
+"""
+
+
+def test_deletes_of_a_versioned_table_count_once_that_is_accepted() -> None:
+    now = told(VERSIONED)
+    identity = json.loads(json.dumps(now.identity))
+    versions = identity["stages"][0]["operator"]["ports"][1]
+    versions["stored"].remove("#void")
+    del versions["upsert_key"]
+    found = edit_of(replace(now, identity=identity), now, changing(), None, tables())
+    assert found.kind == "continued"
+    assert [one.change for one in found.follows] == [
+        "deletes of `p` were versions like others, now they end the version before"
+    ]
+    # The other way round nothing says which of the versions are deletes.
+    assert edit_of(now, replace(now, identity=identity), changing(), None, tables()).kind == "rebuilt"
+
+
+def test_a_condition_over_versions_was_a_filter_and_is_none() -> None:
+    text = edited(VERSIONED, {"= p.item;": "= p.item AND p.price > 5;"})
+    stage = told(text).identity["stages"][0]
+    assert [(port["filters"], len(port["on"])) for port in stage["ports"]] == [([], 0), ([], 1)]

@@ -19,6 +19,7 @@ from tests.examples import examples
 from watersmeet.joins.asof import versions as asof_versions
 from watersmeet.joins.asof.definition import AsofReference
 from watersmeet.joins.asof.operator import AsofJoin
+from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Emission, StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import Step
@@ -64,21 +65,28 @@ class Batch:
 def table(side: str, rows: Sequence[Row], time: pa.DataType | None = None) -> pa.Table:
     kinds = {"k": pa.string(), "t": time or pa.int64(), "u": pa.int64(), "v": pa.int64(), "code": pa.int64()}
     fields = [pa.field(f"{side}.{name}", kind) for name, kind in {**kinds, "dead": pa.bool_()}.items()]
+    fields += [pa.field(OP, pa.int8())] if side == "r" else []
     return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
 
 
-def row(side: str, key: str | None, time: Any, value: int = 0, other: int | None = None, *, dead: bool = False) -> Row:
+def row(
+    side: str, key: str | None, time: Any, value: int = 0, other: int | None = None, *, dead: bool = False, op: int = 1
+) -> Row:
     # Codes of unequal keys may be equal: a and c.
     code = None if key is None else ord(key) % 2
     values = {"k": key, "t": time, "u": other, "v": value, "code": code, "dead": dead}
-    return {f"{side}.{name}": one for name, one in values.items()}
+    change = {OP: op} if side == "r" else {}
+    return {**{f"{side}.{name}": one for name, one in values.items()}, **change}
 
 
-def asof(kind: str = "left", *, keyed: bool = True, exact: bool = False, **options: Any) -> AsofJoin:
+def asof(
+    kind: str = "left", *, keyed: bool = True, exact: bool = False, upserts: bool = False, **options: Any
+) -> AsofJoin:
     def side(s: str) -> Port:
         shown, late = (f"{s}.k", f"{s}.t", f"{s}.v"), (f"{s}.t", f"{s}.v")
         keys, code = ((f"{s}.k",), f"{s}.code") if keyed else ((), None)
-        return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", late=late)
+        upsert_key = (f"{s}.k",) if s == "r" and upserts else ()
+        return Port(shown, (f"{s}.t",), keys, code, exact, f"{s}.dead", late=late, upsert_key=upsert_key)
 
     return AsofJoin(kind, side("l"), side("r"), **options)  # pyright: ignore[reportArgumentType]
 
@@ -126,6 +134,7 @@ def joins(draw: st.DrawFn) -> AsofJoin:
     join = asof(
         draw(st.sampled_from(("inner", "left"))),
         keyed=keyed,
+        upserts=keyed and draw(st.booleans()),
         direction=draw(st.sampled_from(("backward", "forward", "nearest"))),
         strict=draw(st.booleans()),
         tolerance=draw(st.sampled_from((None, 0, 1, 3))),
@@ -143,8 +152,9 @@ def some_rows(side: str, *, exact: bool) -> st.SearchStrategy[Row]:
     keys = ("a", "b") if exact else ("a", "a", "b", "c", None)
     times = range(13) if exact else (*range(13), None)
     dead = (False,) if exact else (False, False, False, True)
-    parts = st.tuples(*map(st.sampled_from, (keys, times, range(10), (*range(13), None), dead)))
-    return parts.map(lambda part: row(side, *part[:4], dead=part[4]))
+    op = (1,) if exact else (1, 1, -1)
+    parts = st.tuples(*map(st.sampled_from, (keys, times, range(10), (*range(13), None), dead, op)))
+    return parts.map(lambda part: row(side, *part[:4], dead=part[4], op=part[5]))
 
 
 @st.composite
@@ -279,6 +289,28 @@ def test_asof_join_of_duckdb_gives_the_same(database: duckdb.DuckDBPyConnection,
     assert not any(sum(emission.report.late + emission.report.dropped) for emission in emissions)
 
 
+@quick
+@given(st.data())
+def test_a_condition_over_versions_is_what_duckdb_says_behind_its_asof_join(
+    database: duckdb.DuckDBPyConnection, data: st.DataObject
+) -> None:
+    # In the ON of DuckDB's ASOF JOIN the condition chooses; behind the join it tests what was chosen, as ours does.
+    left = data.draw(st.lists(some_rows("l", exact=True), max_size=10))
+    right = unique_versions(data.draw(st.lists(some_rows("r", exact=True), max_size=10)))
+    flagged = [{**one, "r.dead": one["r.v"] % 2 == 0} for one in right]
+    columns = "unnest(?::VARCHAR[]) AS k, unnest(?::BIGINT[]) AS t, unnest(?::BIGINT[]) AS v"
+    shown = ", ".join(f"CASE WHEN r.v % 2 = 1 THEN r.{name} END" for name in "ktv")
+    found = database.execute(
+        f"SELECT l.k, l.t, l.v, {shown} FROM (SELECT {columns}) l ASOF LEFT JOIN (SELECT {columns}) r "
+        "ON l.k = r.k AND l.t >= r.t",
+        [[one[f"{s}.{name}"] for one in rows] for s, rows in (("l", left), ("r", right)) for name in "ktv"],
+    ).fetchall()
+    upserts = data.draw(st.booleans())
+    assert total(asof(upserts=upserts), data.draw(promised(left, flagged))) == Counter(found)
+    matched = Counter([one for one in found if one[3] is not None])
+    assert total(asof("inner", upserts=upserts), data.draw(promised(left, flagged))) == matched
+
+
 def brute_force(join: AsofJoin, left: Rows, right: Rows) -> Counter[tuple[Any, ...]]:
     """The nearest version that fits, over everything at once."""
     out: Counter[tuple[Any, ...]] = Counter()
@@ -392,7 +424,9 @@ def test_rows_that_nothing_can_fit_come_out_at_once() -> None:
     right = [row("r", None, 1), row("r", "a", None), row("r", "a", 2, dead=True)]
     found = run(asof(), [Batch(left, right, {})])[0]
     assert found.report.padded == (3, 0)
-    assert found.report.state == (1, 0)
+    assert (found.report.state, found.report.dropped) == ((1, 1), (0, 0))
+    # A change of a table that cannot be placed is missing from then on, so that it is counted.
+    assert run(asof(upserts=True), [Batch(left, right, {})])[0].report.dropped == (0, 2)
     assert run(asof("inner"), [Batch(left, right, {})])[0].rows == ()
 
 
@@ -519,3 +553,56 @@ def test_identity_tells_what_the_state_means() -> None:
     assert join.identity == changed.identity
     assert join.identity != asof(tolerance=3).identity
     assert asof(max_rows=10).for_shards(4).max_rows == 3
+
+
+def test_a_void_version_ends_the_one_before_it() -> None:
+    right = [row("r", "a", 0, 102), row("r", "a", 5, 90, dead=True), row("r", "a", 9, 110)]
+    batch = Batch(questions(1, 6, 9), right, {"r.t": 20})
+    assert answers(run(asof(), [batch])[0]) == [(1, 102), (6, None), (9, 110)]
+    assert answers(run(asof("inner"), [batch])[0]) == [(1, 102), (9, 110)]
+    forward = run(asof(direction="forward", tolerance=5), [batch])[0]
+    assert answers(forward) == [(1, None), (6, 110), (9, 110)]
+
+
+def test_a_delete_ends_its_row_until_another_one_comes() -> None:
+    join = asof(upserts=True)
+    batches = [
+        Batch([], [row("r", "a", 0, 5), row("r", "b", 3, op=-1)], {"r.t": 4}),
+        Batch([], [row("r", "a", 8, 5, op=-1)], {"r.t": 8}),
+        Batch(questions(7, 9, 12), [row("r", "a", 11, 6)], {"r.t": 20, "l.t": 12}),
+        Batch(questions(13, key="b"), [], {"l.t": 13}),
+    ]
+    found = run(join, batches)
+    assert answers(found[2]) == [(7, 5), (9, None), (12, 6)]
+    # The key that is never there has a version that says so.
+    assert answers(found[3]) == [(13, None)]
+    assert found[3].report.state == (0, 2)
+
+
+@pytest.mark.parametrize("small", [1, 1024])
+def test_the_last_change_of_a_time_counts(small: int) -> None:
+    # In one batch the position decides; the run of the first batch is too large to be merged with the next one.
+    changes = [row("r", "a", 5, 1), row("r", "a", 5, 2), *(row("r", "b", t, t) for t in range(20))]
+    placed = table("r", changes).append_column(POSITION, pa.array([7, 3, *range(8, 28)]))
+    for direction in ("backward", "forward", "nearest"):
+        join, store = asof(upserts=True, direction=direction, tolerance=3), MemoryStore()
+        with sizes(64, 64, small):
+            first = join.step(store, {1: placed}, {"r.t": 5})
+            # The version of its very time is there, and may still be replaced.
+            asked = join.step(store, {0: table("l", questions(5))}, {})
+            replaced = join.step(store.restarted(), {1: table("r", [row("r", "a", 5, 3)])}, {"r.t": 6})
+            deleted = join.step(store.restarted(), {1: table("r", [row("r", "a", 5, op=-1)])}, {"r.t": 6})
+            kept = join.step(store, {}, {"r.t": 6})
+        assert (first.report.dropped, asked.rows, replaced.report.dropped) == ((0, 1), (), (0, 1))
+        assert [answers(one) for one in (replaced, deleted, kept)] == [[(5, 3)], [(5, None)], [(5, 1)]]
+
+
+def test_versions_of_before_go_on_as_rows_of_a_table() -> None:
+    stream, store = asof("left"), MemoryStore()
+    stream = replace(stream, right=replace(stream.right, dead=None))
+    stream.step(store, {1: table("r", versions(t1=10, t5=50))}, {})
+    join = replace(stream, right=replace(stream.right, upsert_key=("r.k",)))
+    join.take_over(store, stream.identity)
+    join.step(store, {0: table("l", questions(3, 6)), 1: table("r", [row("r", "a", 7, op=-1)])}, {})
+    found = join.step(store.restarted(), {0: table("l", questions(8))}, {"r.t": 9})
+    assert answers(found) == [(3, 10), (6, 50), (8, None)]

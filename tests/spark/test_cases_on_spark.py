@@ -24,8 +24,8 @@ AT_ONCE = 3
 FOLDER = Path(__file__).parents[1] / "cases"
 ON_SPARK = frozenset(
     """
-    anti-join asof-tolerance bounds-of-two-pairs chain-and-a-lookup chain-of-texts-and-an-as-of date-times drop-oldest
-    end extreme-times ft-v14-chain
+    anti-join asof-condition-tests-the-version asof-deletes asof-tolerance bounds-of-two-pairs chain-and-a-lookup
+    chain-of-texts-and-an-as-of date-times drop-oldest end extreme-times ft-v14-chain
     ft-v5 full-both-sides-expire group-aggregates group-by-window group-of-a-table-taken-back
     group-of-decimals-and-floats group-over-a-table-join group-session heartbeat hz-v2 ib-v1 idle-side late-rows
     lateral-before-a-join lateral-of-a-table left-null-keys life-computed life-left life-of-timestamps ln-v12

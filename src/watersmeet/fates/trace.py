@@ -117,7 +117,7 @@ class Trace(LocalQuery):
     def _numbered(self, plan: ScanPlan, name: str, rows: pa.Table) -> pa.Table:
         bare = [one for one in rows.column_names if one != ROW]
         numbers = self.notes.flights.arrive(plan.alias, name, self.notes.batch, rows.select(bare))
-        if plan.changes is not None:
+        if plan.changes not in (None, "versions"):
             numbers = self.notes.change_table(plan, rows.select(bare), numbers.to_pylist())
         return rows.select([one for one in bare if one != WHERE]).append_column(ROW, numbers)
 

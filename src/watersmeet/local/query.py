@@ -130,6 +130,8 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
     )
     if plan.changes == "weights":
         return replace(fed, rows=fed.rows.append_column(WEIGHT, pa.array(signs, pa.int64()))).filtered(plan.filters)
+    if plan.changes == "versions":
+        return replace(fed, rows=fed.rows.append_column(OP, pa.array(signs, pa.int8()))).filtered(plan.filters)
     filtered = fed.filtered(plan.filters)
     signs = np.where(filtered.keep, signs, -1)
     for name in plan.keys:

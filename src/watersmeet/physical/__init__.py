@@ -182,8 +182,8 @@ class _Planner:
     def scan(self, scan: AnalyzedScan, needed: frozenset[str], travel: Travel) -> RelationPlan:
         """The plan of a source; upserts that must come with weights go through a stage that knows the rows before."""
         plan = plan_scan(scan, needed, whole=self.late == "kept")
-        if travel == "rows":
-            return replace(plan, changes=None)
+        if travel == "versions":
+            return replace(plan, changes=plan.changes and "versions")
         if plan.changes != "upserts" or travel == "upserts":
             return plan
         return next(stage.table for stage in self.stages if stage.table is not None)(scan, plan, self.types)

@@ -150,7 +150,7 @@ def _of_scan(scan: ScanPlan, type_of: TypeOf) -> Passage | None:
         return None
     passage = Passage(scan)
     if scan.changes is not None:
-        passage = passage.then(Change(OP if scan.changes == "upserts" else WEIGHT, CHANGE))
+        passage = passage.then(Change(WEIGHT if scan.changes == "weights" else OP, CHANGE))
     if scan.changes != "upserts":
         return passage.then(Keep(filters)) if scan.filters else passage
     has_key = _both([Apply("not", (Apply("is_null", (Column(name),)),)) for name in scan.keys])

@@ -11,8 +11,8 @@ from watersmeet.physical.types import Types
 from watersmeet.plan.query import AnalyzedQuery, Output
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedScan, AnalyzedView
 
-Travel = Literal["rows", "upserts", "weights"]
-"""How the rows of a table reach a stage: as they are, as versions; with what each does to its key; or with weights."""
+Travel = Literal["versions", "upserts", "weights"]
+"""How the rows of a table reach a stage: as versions; with what each does to its key; or with weights."""
 
 J = TypeVar("J", bound=AnalyzedJoin)
 

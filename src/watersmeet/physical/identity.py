@@ -235,7 +235,9 @@ def _source(number: int, scan: ScanPlan, said: frozenset[str]) -> Data:
     """A scan: which source it reads and how, and those of its columns of which something is kept."""
     kept = {f.name.lower(): _type(f.type) for f in scan.source.fields if f"{number}.{f.name.lower()}" in said}
     parts = [_read(part) for part in scan.parts or (scan.source,)]
-    return {"reads": parts, "changes": scan.changes if kept else None, "columns": kept}
+    # Versions were rows once, and the operator says what has changed since.
+    changes = scan.changes if kept and scan.changes != "versions" else None
+    return {"reads": parts, "changes": changes, "columns": kept}
 
 
 def _read(source: Source) -> Data:

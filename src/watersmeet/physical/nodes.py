@@ -58,8 +58,9 @@ class Lag:
         return self.origin or self.column
 
 
-Changes = Literal["upserts", "weights"]
-"""How the rows of a table travel: each with what it does to the row of its key, or with how often it comes or goes."""
+Changes = Literal["upserts", "weights", "versions"]
+"""How the rows of a table travel: each with what it does to the row of its key, or with how often it comes or goes, or
+as a version: an upsert or delete that a filter may drop like any other row."""
 
 
 @dataclass(frozen=True)

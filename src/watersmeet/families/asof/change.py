@@ -1,16 +1,45 @@
-"""What may change of an as-of join while its state goes on: how far away a version may be."""
+"""What may change of an as-of join while its state goes on: how far away a version may be, whether deletes count."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from watersmeet.joins.asof.versions import VOID
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT
 from watersmeet.physical.change import Follows, Stage
 from watersmeet.physical.difference import Change
 
 
 def follows(stage: Stage, changes: Sequence[Change]) -> Sequence[Follows] | None:
-    """What follows from another tolerance; None: something else has changed, too."""
+    """What follows from another tolerance, and from deletes that count; None: something else has changed, too."""
+    deletes = [change for change in changes if change.path in _OF_A_TABLE]
+    if not deletes:
+        return _tolerance(stage, changes)
+    if not _are_deletes(deletes):
+        return None
+    rest = [change for change in changes if change not in deletes]
+    further = _tolerance(stage, rest) if rest else ()
+    return None if further is None else [_deletes(stage), *further]
+
+
+_OF_A_TABLE = (("ports", RIGHT, "stored"), ("ports", RIGHT, "upsert_key"))
+"""What differs where deletes of a table are no versions like others any more."""
+
+
+def _are_deletes(changes: Sequence[Change]) -> bool:
+    """Whether all that differs is that versions of a table say whether they are deletes."""
+    was, now = ({change.path[-1]: getattr(change, name) for change in changes} for name in ("was", "now"))
+    is_flagged = set(now.get("stored") or ()) - set(was.get("stored") or ()) == {VOID}
+    return is_flagged and set(was["stored"]) < set(now["stored"]) and not was.get("upsert_key", True)
+
+
+def _deletes(stage: Stage) -> Follows:
+    side = f"`{stage.now.side(stage.number, RIGHT)}`"
+    change = f"deletes of {side} were versions like others, now they end the version before"
+    return Follows(change, f"deletes of {side} count from now on; rows that were deleted before may still be found")
+
+
+def _tolerance(stage: Stage, changes: Sequence[Change]) -> Sequence[Follows] | None:
     before, after = stage.operators
     never = after["strict"] and after["tolerance"] == 0
     if never or any(change.path != ("tolerance",) for change in changes):

@@ -21,7 +21,7 @@ def facts(query: AnalyzedQuery, join: AnalyzedAsofJoin, names: Names) -> list[Fa
         ("kept", _kept(join, left, names[join.right.alias])),
         ("default", [padding_in_words(join.defaults)] if join.defaults else []),
         conditions("left only", join.left_only, "a left row that fails has no version"),
-        conditions("right only", join.right_only, "a right row that fails is no version"),
+        conditions("right only", join.right_only, "a left row whose version fails has none"),
     ]
 
 

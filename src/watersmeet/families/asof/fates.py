@@ -5,6 +5,7 @@ from __future__ import annotations
 from watersmeet.fates.family import Distance, FamilyFates, Scene
 from watersmeet.fates.model import What
 from watersmeet.joins.asof.operator import AsofJoin
+from watersmeet.joins.core.changes import OP
 from watersmeet.joins.core.operator import LEFT, RIGHT
 from watersmeet.joins.core.rowwise import Gone, Row
 
@@ -12,6 +13,12 @@ from watersmeet.joins.core.rowwise import Gone, Row
 class _AsofFates(FamilyFates):
     def required(self, operator: AsofJoin, port: int) -> tuple[str, ...]:
         return (operator.sides[port].time,)
+
+    def cannot(self, scene: Scene, port: int, row: Row) -> tuple[What, str] | None:
+        found = super().cannot(scene, port, row)
+        if found is None and port == RIGHT and row.get(OP, 1) < 0:
+            return "unfit", "It deletes the row of its key: from its time on there is none."
+        return found
 
     def until(self, scene: Scene, port: int, row: Row, flight: int) -> int | None:
         time, join = scene.time(port, row), scene.operator
@@ -23,6 +30,10 @@ class _AsofFates(FamilyFates):
         if gone.why == "expired":
             told = "It is in force for no question that may still come"
             return (f"{told}: it was followed" if gone.by is not None else told), scene.operator.left.time
+        if gone.port == RIGHT and gone.row[scene.operator.right.time] is None:
+            return "It has no time, so that it has no place among the versions.", None
+        if gone.port == RIGHT and gone.by is not None:
+            return "A later change of its key has the same time, and takes its place.", None
         if gone.port == RIGHT and scene.operator.max_rows is None:
             return "Its key already had a version of that time, and the first one counts.", None
         return f"More rows were kept than may be ({scene.operator.max_rows}), and its time was the earliest.", None
@@ -38,6 +49,8 @@ class _AsofFates(FamilyFates):
         return "unmatched", "No version fits it, and the join shows only rows that have one."
 
     def waits(self, scene: Scene, port: int, row: Row, flight: int) -> str:
+        if port == RIGHT and self.cannot(scene, port, row) is not None:
+            return "It stays, since it ends the version before it."
         if port == RIGHT:
             return f"It is a version that rows of {scene.names[LEFT]} may still get."
         end, name = self.until(scene, port, row, flight), scene.operator.right.time

@@ -7,8 +7,9 @@ from typing import cast
 
 from watersmeet.families.asof.relation import AnalyzedAsofJoin
 from watersmeet.joins.asof.operator import AsofJoin, AsofKind
+from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, Route, ScanPlan, ViewPlan
+from watersmeet.physical.nodes import PADDED, JoinPlan, PortInput, Route, ScanPlan
 from watersmeet.physical.ports import On, padding_of, unions_of
 from watersmeet.physical.types import Types
 
@@ -16,16 +17,18 @@ from watersmeet.physical.types import Types
 def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) -> JoinPlan:
     """The plan of an as-of join of questions with the versions of a source."""
     assert not join.residual, "the analysis refuses conditions across the sides"
-    # The versions' own predicate is a filter, so that nothing of it is left to flag.
-    given = (inputs[0], replace(inputs[1], plan=_filtered(join, inputs[1])))
-    on = On.of(replace(join, right_only=()), given, types)
+    on = On.of(join, inputs, types)
     # Without a key every question may ask for every version: these go to all shards, questions are spread.
     routes: tuple[Route, Route] = ("key", "key") if on.keys.pairs else ("time", "all")
-    ways = [on.way(given[p], p, routes[p]) for p in (0, 1)]
+    keys = _upsert_key(inputs[1])
+    ways = [on.way(inputs[p], p, routes[p], (OP,) if p == 1 and keys else ()) for p in (0, 1)]
     sides = [
-        replace(on.port(given[p], p, ways[p]), times=tuple(dict.fromkeys((*given[p].times, time))), compared=time)
+        replace(on.port(inputs[p], p, ways[p]), times=tuple(dict.fromkeys((*inputs[p].times, time))), compared=time)
         for p, time in enumerate((str(join.left_time), str(join.right_time)))
     ]
+    if keys:
+        ways[1] = replace(ways[1], position=POSITION)
+        sides[1] = replace(sides[1], upsert_key=keys)
     pads = ("nulls", padding_of(join.defaults or "nulls", join.right))
     operator = AsofJoin(
         cast("AsofKind", join.kind), sides[0], sides[1], join.direction, join.strict, join.tolerance,
@@ -42,10 +45,10 @@ def plan(join: AnalyzedAsofJoin, inputs: tuple[PortInput, ...], types: Types) ->
     return JoinPlan(tuple(ways), operator, (*sides[0].columns, *sides[1].columns), (), why, join, pads)
 
 
-def _filtered(join: AnalyzedAsofJoin, given: PortInput) -> ScanPlan | ViewPlan:
-    """The versions: what fails its own predicate is none, but its time moves the watermark like any other's."""
-    assert isinstance(given.plan, ScanPlan | ViewPlan)
-    return replace(given.plan, filters=(*given.plan.filters, *join.right_only))
+def _upsert_key(given: PortInput) -> tuple[str, ...]:
+    """The primary key of the versions, if they are changes of a table."""
+    versions = given.plan
+    return versions.keys if isinstance(versions, ScanPlan) and versions.changes == "versions" else ()
 
 
-PLAN = JoinPlanner(plan, travel=lambda join, port: "rows")
+PLAN = JoinPlanner(plan, travel=lambda join, port: "versions")

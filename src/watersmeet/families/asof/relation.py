@@ -42,7 +42,7 @@ class AnalyzedAsofJoin(ConditionalJoin):
     - ``left_time``, ``right_time``: the event times that are compared; ``strict``: equal times do not count
     - ``tolerance``: how far away a version may be, in the unit of the times (microseconds for DATE); None: any distance
     - ``left_only``: where one is not true, the row has no version
-    - ``right_only``: a row for which one is not true is no version
+    - ``right_only``: where one is not true of the version in force, the left row has no version
     - ``defaults``: what right columns show where there is no version (see `Padding`); the others are NULL
     """
 

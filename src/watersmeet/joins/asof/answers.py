@@ -39,13 +39,16 @@ class Answers:
         """The last version before each question, and whether no later one can come before it."""
         low, high = self._reach_back(rows)
         found = self._find(rows, low, high, "last")
-        return found, (self.mark > high) | (low > high) | (found.any & (found.times == high))
+        settled = (self.mark > high) | (low > high)
+        return found, settled if self.join.upserts else settled | (found.any & (found.times == high))
 
     def _forward(self, rows: Rows) -> tuple[Found, Bools]:
         """The first version after each question, and whether no earlier one can come after it."""
         low, high = self._reach_on(rows)
         found = self._find(rows, low, high, "first")
         is_first = (found.times == low) | (self.mark >= found.times)
+        if self.join.upserts:
+            is_first = self.mark > found.times
         return found, np.where(found.any, is_first, (self.mark > high) | (low > high))
 
     def _nearest(self, rows: Rows) -> tuple[Found, Bools]:
@@ -63,8 +66,11 @@ class Answers:
         distance = np.where(earlier, behind, ahead)
         room = (np.int64(HIGHEST) - times).view(np.uint64)
         nearer = times + np.minimum(distance, room).view(np.int64) - 1
+        # A version of a table may be replaced as long as one of its time may come.
+        nearer = np.maximum(nearer, found.times) if self.join.upserts else nearer
         last = np.where(found.any, nearer, np.maximum(self._reach_back(rows)[1], self._reach_on(rows)[1]))
         none = found.any & ((distance == 0) | (self.join.strict & earlier & (distance == 1)))
+        none &= not self.join.upserts
         if self.join.strict:
             # The time of the question itself is none at which a version could come, and none is before the lowest.
             none |= (last == times) & (times == LOWEST)

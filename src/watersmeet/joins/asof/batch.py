@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.joins.asof.answers import Answers, codes
-from watersmeet.joins.asof.versions import Versions
+from watersmeet.joins.asof.versions import VOID, Versions
+from watersmeet.joins.core.changes import OP, POSITION
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Watermarks
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, stable_order
 from watersmeet.joins.core.operator import LEFT, RIGHT, Emission, Marks, Store
 from watersmeet.joins.core.shard import Shard
-from watersmeet.joins.state.layout import Rows
+from watersmeet.joins.state.layout import Rows, as_int64
 from watersmeet.joins.state.spine import State
 from watersmeet.joins.state.timeline import Timeline
 
@@ -30,8 +32,8 @@ def step(join: AsofJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: 
     questions = Timeline.of(shard.state, "questions", join.layouts[LEFT])
     versions = Versions.of(join, shard.state, lambda: _horizon(join, shard.after, questions))
     before = _horizon(join, shard.before, questions)
-    asked, dead = _admitted(join, shard, LEFT, arrivals)
-    new, again = versions.admitted(_admitted(join, shard, RIGHT, arrivals)[0], before)
+    asked, dead = _questions(join, shard, arrivals)
+    new, again = versions.admitted(_new_versions(join, shard, arrivals), before)
     shard.tally.dropped[RIGHT] += again
     versions.spine.add(new)
     answers = Answers(join, versions, shard.after.received.get(join.right.time, int(LOWEST)))
@@ -46,7 +48,10 @@ def step(join: AsofJoin, store: Store, arrivals: Mapping[int, pa.Table], marks: 
 
 
 def take_over(join: AsofJoin, store: Store, was: Identity) -> None:
-    """Let versions go that were out of reach by the tolerance of before, though a longer one might reach them."""
+    """Let versions go that were out of reach by the tolerance of before, though a longer one might reach them.
+
+    Where no version could be void before, all get the flag that says that they are not.
+    """
     state = State(store, join.canonical)
     questions = Timeline.of(state, "questions", join.layouts[LEFT])
     horizon = _horizon(join, Watermarks.of(state.directory.received, ()), questions)
@@ -54,25 +59,49 @@ def take_over(join: AsofJoin, store: Store, was: Identity) -> None:
     for block in versions.spine.blocks:
         rows = versions.spine.read(block)
         versions.spine.remove(block, versions.is_expired(versions.times(rows), horizon))
+    if join.has_void and VOID not in was["ports"][RIGHT]["stored"]:
+        versions.spine.compact()
     state.save()
 
 
-def _admitted(join: AsofJoin, shard: Shard, port: int, arrivals: Mapping[int, pa.Table]) -> tuple[Rows, Rows]:
-    """The arrivals of a port that are in time: those that something may fit, and those that nothing can."""
-    layout = join.layouts[port]
-    return shard.admitted(port, arrivals[port], layout) if port in arrivals else (layout.nothing, layout.nothing)
+def _questions(join: AsofJoin, shard: Shard, arrivals: Mapping[int, pa.Table]) -> tuple[Rows, Rows]:
+    """The new questions that are in time: those that something may fit, and those that nothing can."""
+    layout = join.layouts[LEFT]
+    return shard.admitted(LEFT, arrivals[LEFT], layout) if LEFT in arrivals else (layout.nothing, layout.nothing)
+
+
+def _new_versions(join: AsofJoin, shard: Shard, arrivals: Mapping[int, pa.Table]) -> Rows:
+    """The new versions that are in time and have a key and a time, in the order of delivery."""
+    layout, side = join.layouts[RIGHT], join.right
+    if RIGHT not in arrivals:
+        return layout.nothing
+    table = arrivals[RIGHT]
+    if POSITION in table.column_names:
+        table = table.take(pa.array(stable_order(as_int64(table.column(POSITION).combine_chunks()))))
+    if join.has_void:
+        void = np.zeros(table.num_rows, np.bool_)
+        if join.upserts:
+            void |= table.column(OP).to_numpy() < 0
+        if side.dead is not None:
+            void |= pc.fill_null(table.column(side.dead), True).to_numpy()
+        table = table.append_column(VOID, pa.array(void))
+    placed, astray = shard.admitted(RIGHT, table, layout, replace(side, dead=None))
+    if join.upserts:
+        shard.tally.dropped[RIGHT] += len(astray)
+    return placed
 
 
 def _settled(join: AsofJoin, shard: Shard, answers: Answers, rows: Rows) -> tuple[Bools, list[pa.Table]]:
     """Which questions are settled, and what comes out of them."""
     found, settled = answers.to(rows)
-    answered = np.flatnonzero(settled & found.any)
+    has_answer = settled & found.any & ~answers.versions.is_void(found, settled)
+    answered = np.flatnonzero(has_answer)
     shard.tally.met(rows.times[join.left.time], answered, found.times, answered)
     out: list[pa.Table] = []
-    for which, theirs in answers.versions.shown(found, settled):
+    for which, theirs in answers.versions.shown(found, has_answer):
         shard.tally.matched += which.size
         out.append(_table(join, rows.take(which), theirs, -1))
-    return settled, [*out, *_padded(join, shard, rows.where(settled & ~found.any))]
+    return settled, [*out, *_padded(join, shard, rows.where(settled & ~has_answer))]
 
 
 def _released(join: AsofJoin, shard: Shard, answers: Answers, questions: Timeline, new: Rows) -> Iterator[pa.Table]:

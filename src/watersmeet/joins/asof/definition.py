@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.joins.asof.operator import AsofJoin
+from watersmeet.joins.core.changes import OP
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
 from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, compare, event_time, is_dead
@@ -51,8 +52,9 @@ class AsofReference:
         for question in list(self._open):
             if self._is_settled(question):
                 self._open.remove(question)
-                answer = self._answer(question)
-                rows += self._alone(question) if answer is None else [self._row(question, answer)]
+                chosen = self._chosen(question)
+                is_alone = chosen is None or self._is_void(chosen)
+                rows += self._alone(question) if is_alone else [self._row(question, chosen)]
         known, self._versions = self._versions, []
         for version in known:
             if self._is_useful(version, known):
@@ -77,22 +79,32 @@ class AsofReference:
         return min(later, key=lambda v: _time(self.join.right, v), default=None)
 
     def _take_in(self, rows: list[Row]) -> int:
-        """Keep new versions; returns how many were second versions of a key and time."""
+        """Keep new versions; returns how many were dropped: second ones of a key and time, changes without either."""
         horizon, known = self._horizon(), list(self._versions)
-        again = 0
+        dropped = 0
         for row in rows:
-            if is_dead(self.join.right, row, self.join.right.time):
+            if any(row[name] is None for name in (*self.join.right.keys, self.join.right.time)):
+                dropped += self.join.upserts
+                self._gone += [Gone(RIGHT, row, "dropped")] if self.join.upserts else []
                 continue
             if not self._is_useful(row, known, horizon):
                 self._gone.append(Gone(RIGHT, row, "expired", column=self.join.right.time))
-            elif any(
-                _time(self.join.right, row) == _time(self.join.right, v) for v in self._of_key(row, self._versions)
-            ):
-                again += 1
+                continue
+            time = _time(self.join.right, row)
+            same = [v for v in self._of_key(row, self._versions) if _time(self.join.right, v) == time]
+            dropped += len(same)
+            if same and not self.join.upserts:
                 self._gone.append(Gone(RIGHT, row, "dropped"))
-            else:
-                self._versions.append(row)
-        return again
+                continue
+            self._gone += [Gone(RIGHT, one, "dropped", by=row) for one in same]
+            self._versions = [one for one in self._versions if not any(one is other for other in same)]
+            self._versions.append(row)
+        return dropped
+
+    def _is_void(self, version: Row) -> bool:
+        """Whether a version is the delete of its key, or one for which the condition of its side is not true."""
+        dead = self.join.right.dead
+        return (self.join.upserts and version[OP] < 0) or (dead is not None and version[dead] is not False)
 
     def _of_key(self, row: Row, versions: list[Row]) -> list[Row]:
         keys = self.join.right.keys
@@ -126,17 +138,19 @@ class AsofReference:
             return True
         near = [t for t in (time - 1, time, time + 1) if -(2**63) <= t < 2**63]
         coming = near if mark is None else [mark, *(t for t in near if t >= mark)]
-        answer = self._answer(question)
-        return not any(self._is_preferred(t, question, answer) for t in coming)
+        chosen = self._chosen(question)
+        return not any(self._is_preferred(t, question, chosen) for t in coming)
 
-    def _is_preferred(self, coming: int, question: Row, answer: Row | None) -> bool:
-        """Whether a version of that time would be a better answer."""
+    def _is_preferred(self, coming: int, question: Row, chosen: Row | None) -> bool:
+        """Whether a version of that time would be chosen instead."""
         distance = self._distance(question, coming)
-        if distance is None or answer is None:
+        if distance is None or chosen is None:
             return distance is not None
-        return distance < (self._distance(question, _time(self.join.right, answer)) or (0, 0))
+        known = self._distance(question, _time(self.join.right, chosen)) or (0, 0)
+        return distance < known or (self.join.upserts and distance == known)
 
-    def _answer(self, question: Row) -> Row | None:
+    def _chosen(self, question: Row) -> Row | None:
+        """The nearest version that fits by its key and time, whatever else is true of it."""
         keys = list(zip(self.join.left.keys, self.join.right.keys, strict=True))
         best: Row | None = None
         for version in self._versions:

@@ -2,8 +2,13 @@
 
 Definition. A question and a version fit when their keys are equal (NULL never is), the version's time lies on the side
 of the question's time that the direction names (equal times count unless the join is strict), and it is no further away
-than the tolerance. Of the versions that fit, the question's answer is the nearest in time; of two that are equally far,
-the earlier. A key has one version per time: the first delivered.
+than the tolerance. Of the versions that fit, the question chooses the nearest in time; of two that are equally far, the
+earlier. Nothing but keys and times chooses. The version that was chosen is the question's answer unless it is *void*:
+the delete of its key, or a row for which the condition of its side is not true. A question that chose a void version
+has no answer, and gets no other one.
+
+A key has one version per time. Of a stream that is the first delivered; of a table (``upserts``) the last, since each
+change takes the place of the one before.
 
 A question is *settled* when no version that may still come could change its answer. Versions that may come have times
 at or after the mark of the right side. So a question waits until that mark has passed every time at which a version
@@ -12,19 +17,22 @@ would be preferred to the best one known, and is settled at once where there is 
 - ``backward``: the times after the best known version, up to the question's own
 - ``forward``: the times from the question's own to before the best known version, or to the end of the tolerance
 - ``nearest``: the times that are nearer than the best known version, or as near and earlier
+- of a table also the time of the best known version, whose row may still be replaced
 
 A batch is one instant of a shard:
 
 1. A new row is late if one of its times is below the mark its column had received before the batch. It is dropped and
    counted.
 2. A new question that nothing can fit (NULL key, NULL time, own predicate not true) comes out padded at once if the
-   join is ``left``; a version that can fit nothing is ignored.
-3. A new version that no question could get any more (see below, by what was known before the batch) is ignored. One of
-   a key and time that a version already has is dropped and counted.
+   join is ``left``. A version with a NULL key or time is ignored; a change of a table without them is dropped and
+   counted.
+3. A new version that no question could choose any more (see below, by what was known before the batch) is ignored. Of
+   two versions of a key and time the one that does not count is dropped and counted.
 4. The marks of the batch are folded in. Every question that is now settled comes out: with its answer, or without one
    padded if the join is ``left``.
 
-What is kept: the questions that are not settled, and the versions that a question may still get. Questions have times
+What is kept: the questions that are not settled, and the versions that a question may still choose, void ones too: a
+question must not choose the version before a void one. Questions have times
 at or after the *horizon*, the earlier of the left mark and the first open question. A version is of no use when another
 of its key is later and still before the horizon (or, if not strict, at it), or when all times within its tolerance are
 before the horizon; of ``forward``, when its own time is. Versions of no use may stay for a while in large runs, until
@@ -45,6 +53,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from watersmeet.joins.asof.batch import step, take_over
+from watersmeet.joins.asof.versions import VOID
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.marks import Bound
 from watersmeet.joins.core.operator import Emission, Marks, Store
@@ -65,7 +74,7 @@ class AsofJoin(TwoSided):
 
     ``tolerance`` is how far away a version may be, in the unit of the times (microseconds for TIMESTAMP and DATE);
     None: any distance. ``padded_column`` names an int8 column of the emission: -1 for a pair, 1 where the right side
-    is missing; None: no such column.
+    is missing; None: no such column. A right port with an ``upsert_key`` is a table: its arrivals are changes.
 
     >>> from watersmeet.testing import MemoryStore
     >>> join = AsofJoin("left", Port(("q",), ("q",)), Port(("t", "v"), ("t",)))
@@ -113,6 +122,16 @@ class AsofJoin(TwoSided):
         )
 
     @property
+    def upserts(self) -> bool:
+        """Whether versions are changes of a table: upserts and deletes, of which the last of a key and time counts."""
+        return bool(self.right.upsert_key)
+
+    @property
+    def has_void(self) -> bool:
+        """Whether a version may be void."""
+        return self.upserts or self.right.dead is not None
+
+    @property
     def times(self) -> tuple[str, ...]:
         """The watermarked columns of the result: those of the left side."""
         return self.left.times
@@ -130,9 +149,11 @@ class AsofJoin(TwoSided):
     @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """What is stored of each side: questions in the order of their times, versions by key and time."""
+        void = (VOID,) if self.has_void else ()
+        stored = (*self._stored(self.right, (self.right.time,)), *void)
         return (
             Layout(self._stored(self.left, self.left.times), self.left.times, self.left.time),
-            Layout(self._stored(self.right, (self.right.time,)), (self.right.time,), self.right.time, self.right.code),
+            Layout(stored, (self.right.time,), self.right.time, self.right.code, absent=void),
         )
 
     @property

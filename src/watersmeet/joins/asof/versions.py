@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 Which = Literal["first", "last"]
 """Which one of several versions is meant, by time."""
 
-BUDGET = Budget(smallest_tier=1_024, smallest_at=2, sparse=1)
+BUDGET = Budget(smallest_tier=1_024, smallest_at=2, sparse=1, in_order=True)
 """Up to so many versions are rewritten whenever one of them comes or goes."""
+
+VOID = "#void"
+"""bool: from the time of this version on its key has no row that a question could get."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Versions:
         return versions
 
     def admitted(self, rows: Rows, horizon: int) -> tuple[Rows, int]:
-        """Of new versions those of use, and how many were second versions of a key and time."""
+        """Of new versions, in the order of delivery, those of use, and how many were second ones of a key and time."""
         rows = self.spine.layout.sorted(rows)
         times = self.times(rows)
         reach = times if self.join.direction == "forward" else np.maximum(times, self.in_force(horizon))
@@ -74,6 +77,9 @@ class Versions:
         is_second = times[at] == times[following]
         again[following[is_second]] = True
         gone = again.copy()
+        if self.join.upserts:
+            gone[:] = False
+            gone[at[is_second]] = True
         if self.join.direction != "forward":
             gone[at[~is_second & (times[following] <= self.in_force(horizon))]] = True
         return rows.where(~gone), int(again.sum())
@@ -84,7 +90,8 @@ class Versions:
         for number, rows in self._reached(codes, low, high):
             times = self.times(rows)
             probe, place = self._located(codes, keys, low, high, which, rows)
-            better = times[place] > found.times[probe] if which == "last" else times[place] < found.times[probe]
+            # Of equal times the newer run counts: only changes of a table come twice.
+            better = times[place] >= found.times[probe] if which == "last" else times[place] <= found.times[probe]
             better |= found.source[probe] < 0
             probe, place = probe[better], place[better]
             found.times[probe], found.source[probe], found.place[probe] = times[place], number, place
@@ -97,6 +104,17 @@ class Versions:
             probes = np.flatnonzero(which & (found.source == number))
             table = self.spine.read(blocks[number]).table.select(list(self.join.right.columns))
             yield probes, table.take(pa.array(found.place[probes])).columns
+
+    def is_void(self, found: Found, which: Bools) -> Bools:
+        """Which of those versions that were found are void."""
+        void, which = np.zeros(which.size, np.bool_), which & found.any
+        if self.join.has_void:
+            blocks = self.spine.blocks
+            for number in np.flatnonzero(np.bincount(found.source[which])).tolist():
+                probes = np.flatnonzero(which & (found.source == number))
+                flags = self.spine.read(blocks[number]).table.column(VOID).to_numpy(zero_copy_only=False)
+                void[probes] = flags[found.place[probes]]
+        return void
 
     def review(self, before: int, after: int) -> None:
         """Let versions of no use leave where that is cheap, or worth while now that the horizon has come so far."""
@@ -118,8 +136,10 @@ class Versions:
         """Which versions a question at or after the horizon may still get, as far as these rows tell."""
         times = self.times(rows)
         gone = self.is_expired(times, horizon)
+        at, following = self.successors(rows)
+        # Rows of one key and time are there in the order in which they came.
+        gone[at[times[following] == times[at]]] = True
         if self.join.direction != "forward":
-            at, following = self.successors(rows)
             gone[at[times[following] <= self.in_force(horizon)]] = True
         return ~gone
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from watersmeet.joins.core.marks import Bound, Watermarks, hear, with_partitions
 from watersmeet.joins.core.matching import Bools, Ints, distances
 from watersmeet.joins.core.operator import END_OF_INPUT, Emission, Family, Marks, Report, StateOverflowError, Store
+from watersmeet.joins.core.port import Port
 from watersmeet.joins.core.spread import Counts, spread, stride
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
 from watersmeet.joins.state.spine import Spine, State
@@ -119,9 +120,12 @@ class Shard:
             self.hand_out(port, table, late, *missed)
         return late
 
-    def admitted(self, port: int, table: pa.Table, layout: Layout) -> tuple[Rows, Rows]:
-        """The arrivals of a port that are in time: those that may match, and those that never can."""
-        side, rows = self.operator.sides[port], layout.rows(table)
+    def admitted(self, port: int, table: pa.Table, layout: Layout, side: Port | None = None) -> tuple[Rows, Rows]:
+        """The arrivals of a port that are in time: those that may match, and those that never can.
+
+        ``side`` says which can, if it is not the port that does.
+        """
+        side, rows = side or self.operator.sides[port], layout.rows(table)
         known = rows.times
         times = {c: known[c] if c in known else as_int64(table.column(c).combine_chunks()) for c in side.times}
         late = self.late(port, table, times)

@@ -146,7 +146,11 @@ def canonical_rows(rows: Rows, layout: Layout, names: Names) -> pa.RecordBatch:
 
 def known_rows(batch: pa.RecordBatch, layout: Layout, names: Names) -> Rows:
     """The rows that a block holds, as a step calls them."""
-    columns = [batch.column(name) for name in names.listed(layout.written)]
+    missing = {name for name in names.listed(layout.absent) if name not in batch.schema.names}
+    columns = [
+        pa.repeat(pa.scalar(False), batch.num_rows) if name in missing else batch.column(name)
+        for name in names.listed(layout.written)
+    ]
     return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(layout.written)))
 
 

@@ -117,6 +117,7 @@ class Layout:
     - ``code``: an int64 column, equal wherever the keys are; None: all rows have the same
     - ``numbers``: further int64 columns, written with the rows but held beside the table
     - ``notes``: values per row that may change, written apart from the rows
+    - ``absent``: those of the columns that blocks of an earlier version may lack: flags, all of them false there
     """
 
     columns: tuple[str, ...]
@@ -125,6 +126,7 @@ class Layout:
     code: str | None = None
     numbers: tuple[str, ...] = ()
     notes: tuple[tuple[str, NoteKind], ...] = ()
+    absent: tuple[str, ...] = ()
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -84,8 +84,8 @@ def scanned(frames: Mapping[str, DataFrame], plan: ScanPlan, *, feeds: bool) -> 
     else:
         source = frames[plan.source.name]
         columns = [F.col(quote(c)).alias(name) for c, name in zip(plan.columns, names, strict=True)]
-        # Only upserts must be in order.
-        order = [ORDER] if plan.changes == "upserts" and ORDER in source.columns else []
+        # Only upserts and versions must be in order.
+        order = [ORDER] if plan.changes in ("upserts", "versions") and ORDER in source.columns else []
         partition = _partition(source, PARTITION in source.columns)
         frame = source.select(*columns, *_change(plan, source), *partition, *map(quote, order))
     nullable = {f.name: f.nullable for f in frame.schema}
@@ -110,7 +110,7 @@ def _change(plan: ScanPlan, frame: DataFrame) -> Iterable[Column]:
         return ()
     told = any(name.lower() == CHANGE for name in frame.columns)
     goes = F.coalesce(F.col(CHANGE) == "-", F.lit(False)) if told else F.lit(False)
-    name, type_ = (OP, "tinyint") if plan.changes == "upserts" else (WEIGHT, "bigint")
+    name, type_ = (WEIGHT, "bigint") if plan.changes == "weights" else (OP, "tinyint")
     return (F.when(goes, F.lit(-1)).otherwise(F.lit(1)).cast(type_).alias(name),)
 
 
