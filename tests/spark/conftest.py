@@ -1,9 +1,11 @@
-"""What only some tests on Spark need: a Postgres, a Kafka broker."""
+"""What only some tests on Spark need: a Postgres, a Kafka broker, another default file system."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from faults.postgres import postgres as started
@@ -39,3 +41,21 @@ def kafka(spark: SparkSession, broker: Broker) -> str:
     if "spark-sql-kafka" not in spark.conf.get("spark.jars", ""):
         pytest.skip("the connector of Kafka could not be fetched")
     return broker.address
+
+
+@pytest.fixture
+def other_files(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
+    """The folder that Hadoop's default file system keeps its files in, while it is not the one of this machine."""
+    folder = tmp_path / "other-file-system"
+    folder.mkdir()
+    hadoop = cast("Any", spark.sparkContext)._jsc.hadoopConfiguration()
+    name = f"other{abs(hash(str(tmp_path)))}"
+    settings = {"fs.defaultFS": f"viewfs://{name}/", f"fs.viewfs.mounttable.{name}.linkFallback": folder.as_uri()}
+    before = {one: hadoop.get(one) for one in settings}
+    for one, value in settings.items():
+        hadoop.set(one, value)
+    try:
+        yield folder
+    finally:
+        for one, value in before.items():
+            hadoop.unset(one) if value is None else hadoop.set(one, value)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from tests.spark.frames import add_file, run_all, streamed
 
 import watersmeet as ws
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.queries import read_script
+from watersmeet.spark.private.files import HadoopFolder, LocalFolder
 from watersmeet.spark.run.running import run_script
 
 pytestmark = pytest.mark.spark
@@ -119,3 +123,76 @@ def test_two_joins_of_one_name_run_in_one_query(spark: SparkSession, tmp_path: P
     assert sum(len(batch) for batch in run_all(outer, tmp_path / "checkpoint")) == 1
     kept = json.loads((tmp_path / "checkpoint" / "watersmeet.json").read_text())
     assert len(kept["queries"]) == 2
+
+
+class Starts(StreamingQueryListener):
+    """Looks into a checkpoint when its query has started, which Spark tells before the query plans a batch."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.found: list[tuple[bool, bool]] = []
+
+    def onQueryStarted(self, event: object) -> None:
+        names = ("watersmeet.json", "offsets/0")
+        self.found.append(cast("tuple[bool, bool]", tuple((self.checkpoint / name).is_file() for name in names)))
+
+    def onQueryProgress(self, event: object) -> None:
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: object) -> None:
+        """Nothing to do."""
+
+
+def test_a_start_that_is_killed_anywhere_leaves_a_checkpoint_that_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql("SELECT 1 AS id, TIMESTAMP'2024-01-01 12:00:00' AS t")
+    left, right = (streamed(tmp_path / name, [rows]).withWatermark("t", "1 hour") for name in ("left", "right"))
+    joined = ws.join(left, right, "left.id = right.id", within="1 hour")
+    checkpoint = tmp_path / "checkpoint"
+    owner = checkpoint / "watersmeet.json"
+
+    def fail(batch: DataFrame, number: int) -> None:
+        raise RuntimeError("the process is gone")
+
+    # Before Spark has started it.
+    with pytest.raises(AnalysisException):
+        joined.writeStream.format("noop").outputMode("complete").start(checkpointLocation=str(checkpoint))
+    assert owner.is_file()
+    # Between its start and its first batch.
+    starts = Starts(checkpoint)
+    spark.streams.addListener(starts)
+    try:
+        query = joined.writeStream.foreachBatch(fail).start(checkpointLocation=str(checkpoint))
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination()
+    finally:
+        spark.streams.removeListener(starts)
+    assert starts.found == [(True, False)]
+    # As an earlier version left it, that wrote it after the start.
+    assert (checkpoint / "offsets" / "0").is_file()
+    owner.unlink()
+    assert [len(batch) for batch in run_all(joined, checkpoint) if batch] == [1]
+    assert ws.state(checkpoint, spark).shards == 2
+
+
+def test_a_record_that_replaces_another_is_never_gone(
+    spark: SparkSession, other_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = HadoopFolder(spark, "/checkpoint")
+    other.make()
+    here = LocalFolder(tmp_path / "checkpoint")
+    here.make()
+    for folder, place in ((other, other_files / "checkpoint"), (here, here.path)):
+        folder.write("watersmeet.json", "one")
+        folder.write("watersmeet.json", "two")
+        assert folder.read("watersmeet.json") == "two"
+        assert [file.name for file in place.iterdir() if file.suffix != ".crc"] == ["watersmeet.json"]
+
+    def killed(*_: object) -> None:
+        raise OSError("the process is gone")
+
+    monkeypatch.setattr(other, "_replace", killed)
+    monkeypatch.setattr(Path, "replace", killed)
+    for folder in (other, here):
+        with pytest.raises(OSError, match="gone"):
+            folder.write("watersmeet.json", "three")
+        assert folder.read("watersmeet.json") == "two"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,24 +31,6 @@ INSERT INTO joined SELECT STREAM o.id, p.t AS paid FROM orders o LEFT JOIN paid 
   ON o.id = p.id AND p.t BETWEEN o.t AND o.t + {bound} LATE INTO late MALFORMED INTO unread;
 INSERT INTO counts SELECT TABLE i.price, count(*) AS n FROM items i GROUP BY i.price;
 """
-
-
-@pytest.fixture
-def other_files(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """The folder that Hadoop's default file system keeps its files in, while it is not the one of this machine."""
-    folder = tmp_path / "other-file-system"
-    folder.mkdir()
-    hadoop = cast("Any", spark.sparkContext)._jsc.hadoopConfiguration()
-    name = f"other{abs(hash(str(tmp_path)))}"
-    settings = {"fs.defaultFS": f"viewfs://{name}/", f"fs.viewfs.mounttable.{name}.linkFallback": folder.as_uri()}
-    before = {one: hadoop.get(one) for one in settings}
-    for one, value in settings.items():
-        hadoop.set(one, value)
-    try:
-        yield folder
-    finally:
-        for one, value in before.items():
-            hadoop.unset(one) if value is None else hadoop.set(one, value)
 
 
 def arrive(shop: Path, batch: int) -> None:

@@ -1,7 +1,8 @@
 """Files of a checkpoint and of a sink, in whatever file system they are.
 
 Why: they may lie in any file system of Hadoop's, for which PySpark has no calls. Uses: Hadoop's ``FileSystem`` through
-the JVM of a classic session (``_jvm``, ``_jsparkSession``). Seen in: 4.0 to 4.3. Through Spark Connect there is no JVM
+the JVM of a classic session (``_jvm``, ``_jsparkSession``, ``_gateway``), and its ``FileContext``, which renames onto a
+file that is there, as Spark's own checkpoints do. Seen in: 4.0 to 4.3. Through Spark Connect there is no JVM
 at hand: then the folder is looked for on this machine, and where it is not there, nothing is read or written.
 """
 
@@ -11,11 +12,18 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
 from watersmeet.locations import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "oss", "cosn", "obs"})
+"""Schemes of file systems where a file appears whole when it is closed, and a rename copies and deletes."""
+_ABORTABLE = "fs.capability.outputstream.abortable"
+"""What Hadoop calls file systems where a file appears whole when it is closed."""
 
 
 class Folder(Protocol):
@@ -25,8 +33,12 @@ class Folder(Protocol):
         """The text of a file; None: there is none."""
         ...
 
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        ...
+
     def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file, whole or not at all: the one that it replaces is there until the new one is."""
         ...
 
     def has_files(self, name: str) -> bool:
@@ -84,11 +96,15 @@ class LocalFolder:
         file = self.path / name
         return file.read_text("utf-8", "replace") if file.is_file() else None
 
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        self.path.mkdir(parents=True, exist_ok=True)
+
     def write(self, name: str, text: str) -> None:
         """Write a file, whole or not at all, if the folder is there."""
         file = self.path / name
         if file.parent.is_dir():
-            hidden = file.with_name(f".{file.name}")
+            hidden = file.with_name(f".{file.name}.{uuid4().hex}")
             hidden.write_text(text, "utf-8")
             hidden.replace(file)
 
@@ -120,9 +136,10 @@ class HadoopFolder:
     """A folder of any file system of Hadoop's."""
 
     def __init__(self, spark: Any, path: Any) -> None:
-        self.jvm = spark._jvm
+        self.jvm, self.gateway = spark._jvm, spark.sparkContext._gateway
         self.path = self._path(path)
-        self.files = self.path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        self.settings = spark._jsparkSession.sessionState().newHadoopConf()
+        self.files = self.path.getFileSystem(self.settings)
 
     def read(self, name: str) -> str | None:
         """The text of a file; None: there is none."""
@@ -135,16 +152,32 @@ class HadoopFolder:
         finally:
             stream.close()
 
+    def make(self) -> None:
+        """Make the folder, if it is not there."""
+        self.files.mkdirs(self.path)
+
     def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file, whole or not at all: the one that it replaces is there until the new one is."""
         file = self._path(self.path, name)
-        hidden = self._path(file.getParent(), f".{file.getName()}")
-        stream = self.files.create(hidden, True)
+        if self.files.getScheme() in OBJECT_STORES or self.files.hasPathCapability(file, _ABORTABLE):
+            self._fill(file, text)
+            return
+        hidden = self._path(file.getParent(), f".{file.getName()}.{uuid4().hex}")
+        self._fill(hidden, text)
+        self._replace(hidden, file)
+
+    def _fill(self, file: Any, text: str) -> None:
+        stream = self.files.create(file, True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        # Hadoop does not rename onto a file that is there.
-        self.files.delete(file, False)
-        self.files.rename(hidden, file)
+
+    def _replace(self, file: Any, target: Any) -> None:
+        """Give a file the name of another, which it replaces in one step."""
+        hadoop = self.jvm.org.apache.hadoop.fs
+        overwrite = self.gateway.new_array(hadoop.Options.Rename, 1)
+        overwrite[0] = hadoop.Options.Rename.OVERWRITE
+        # The calls of `FileSystem` that PySpark reaches do not rename onto a file that is there.
+        hadoop.FileContext.getFileContext(target.toUri(), self.settings).rename(file, target, overwrite)
 
     def has_files(self, name: str) -> bool:
         """Whether there is a folder of that name with something in it."""

@@ -230,10 +230,10 @@ def _start(prepared: Prepared, *, available_now: bool) -> StreamingQuery:
     if available_now:
         writer = writer.trigger(availableNow=True)
     owner = Owner((prepared.built.told,))
-    started = before_start(result.sparkSession, prepared.checkpoint, owner)
     try:
+        started = before_start(result.sparkSession, prepared.checkpoint, owner)
         query = writer.start()
-    except PySparkException as error:
+    except (PySparkException, OSError) as error:
         raise unstarted(prepared.name, target.sink, prepared.place, error) from error
     started(query)
     return query

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, is_remote
 
 from watersmeet.observe.progress import Reading
 from watersmeet.physical.difference import Told
@@ -29,7 +29,7 @@ from watersmeet.spark.private.told import tell_workers
 from watersmeet.spark.private.writers import Sources, Started, watch_starts
 from watersmeet.spark.run.changes import Accepting, continued
 from watersmeet.spark.run.clock import add_clock, check_clocks, take_clocks
-from watersmeet.spark.run.damage import PLANNED, check_files
+from watersmeet.spark.run.damage import DONE, PLANNED, check_files
 from watersmeet.spark.run.owner import OWNER, Owner
 from watersmeet.spark.session import STATE
 from watersmeet.spark.sources.missing import check_inputs
@@ -121,7 +121,10 @@ def _settings(
 
 
 def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Started:
-    """Refuse to start on a checkpoint of others; gives what to call with the query once it runs."""
+    """Refuse to start on a checkpoint of others, and write down whose it is; gives what to call once the query runs.
+
+    It is written before the first batch is planned, so that no checkpoint with batches is without it.
+    """
     if not now.queries:
         return _nothing
     folder = folder_of(spark, checkpoint)
@@ -130,8 +133,16 @@ def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Sta
         was.check(now, str(checkpoint), ANEW)
         now = replace(now, accepted=was.accepted)
     tell_workers(spark, now.accepted)
-    is_new = not folder.has_files(PLANNED) if was is None else was.format < now.format
-    return (lambda query: _record(query, now, folder, spark.version)) if is_new else _nothing
+    # Without a finished batch there is no state yet that others could have left.
+    is_new = not folder.has_files(DONE) if was is None else was.format < now.format
+    if not is_new:
+        return _nothing
+    if is_remote():
+        # Whether a server keeps the checkpoint on this machine is seen when the query runs.
+        return lambda query: _record(query, now, folder, spark.version)
+    folder.make()
+    folder.write(OWNER, now.to_text(spark.version))
+    return _nothing
 
 
 def _record(query: Any, owner: Owner, folder: Folder, version: str) -> None:
