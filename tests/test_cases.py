@@ -93,3 +93,14 @@ def test_what_spark_would_cast_is_not_compared_in_the_process(sql: str, rows: st
     sources = "CREATE STREAM s (name STRING, xs ARRAY<BIGINT>); CREATE TABLE t (id BIGINT, PRIMARY KEY (id));"
     case = parse_case(f'{{name: x, sql: "{sources} {sql}", batches: [{{in: {rows}}}]}}', "x")
     assert run_case(case, "kernel").status == "not run"
+
+
+@pytest.mark.parametrize(("zone", "status"), [("Europe/Berlin", "not run"), ("UTC", "passed")])
+@pytest.mark.parametrize("upper", ["r.t <= l.t + INTERVAL 1 DAY", "r.t - l.t <= INTERVAL 1 HOUR"])
+def test_local_times_of_a_zone_that_moves_its_clocks_are_left_to_spark(zone: str, status: str, upper: str):
+    sources = "".join(f"CREATE STREAM {name} (t TIMESTAMP, WATERMARK FOR t AS t); " for name in "lr")
+    query = f"SELECT STREAM l.t FROM l JOIN r ON r.t >= l.t AND {upper};"
+    sql = f"SET spark.sql.session.timeZone = '{zone}'; {sources} {query}"
+    rows = "{l: [['2025-10-25 10:00:00']], r: [['2025-10-25 10:30:00']]}"
+    case = parse_case(f'{{name: x, sql: "{sql}", batches: [{{in: {rows}, out: [["2025-10-25 10:00:00"]]}}]}}', "x")
+    assert run_case(case, "kernel").status == status

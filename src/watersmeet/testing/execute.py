@@ -15,6 +15,7 @@ from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.families import OPERATORS
+from watersmeet.families.time_zones import in_zone_of_script
 from watersmeet.fates import Batch, Told, told
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
@@ -100,7 +101,8 @@ def _planned(case: Case, script: Script, queries: Sequence[AnalyzedQuery]) -> tu
     """The plan of the one query of a case, and what arrives in each batch."""
     if len(queries) != 1:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries, not one")
-    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
+    query = in_zone_of_script(queries[0], script)
+    plan = plan_query(query, OPERATORS, late="kept", limits=limits_of(script))
     return plan, arrivals_of(case, plan, script)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
+from watersmeet.families.time_zones import in_zone_of_script
 from watersmeet.fates import Told
 from watersmeet.physical import limits_of, plan_query
 from watersmeet.queries import analyze
@@ -36,5 +37,5 @@ def told(case: Case) -> Told:
     queries = analyze(script)
     if len(queries) != 1 or case.fails is not None:
         raise refuse("WRONG_CASE", path=case.path, reason=f"its script has {len(queries)} queries to tell of, not one")
-    plan = plan_query(queries[0], OPERATORS, late="kept", limits=limits_of(script))
+    plan = plan_query(in_zone_of_script(queries[0], script), OPERATORS, late="kept", limits=limits_of(script))
     return told_of_case(case, plan, arrivals_of(case, plan, script))

@@ -21,7 +21,7 @@ from watersmeet.analyze.sides import check_pair, check_within
 from watersmeet.analyze.watermarks import family_named, only_time, type_named, watermarked
 from watersmeet.catalog import Span
 from watersmeet.errors import Refusal
-from watersmeet.families.interval.relation import AnalyzedIntervalJoin
+from watersmeet.families.interval.relation import AnalyzedIntervalJoin, ZonedBounds, lowest_bounds
 from watersmeet.families.interval.unbounded import missing_watermarks, unbounded, unclear_within
 from watersmeet.plan.expressions import Expr, Reference, conjuncts
 from watersmeet.plan.nodes import Join, Relation, ResultKind, aliases
@@ -118,11 +118,15 @@ class IntervalAnalysis(FamilyAnalysis):
 
 @dataclass(frozen=True)
 class _Found:
-    """What a part of the condition says about time: bounds, perhaps an equality as well, or why it is refused."""
+    """What a part of the condition says about time: bounds, perhaps an equality as well, or why it is refused.
+
+    ``is_zoned``: the bounds say what Spark says only in a time zone whose days all have 24 hours.
+    """
 
     bounds: tuple[TimeBound, ...] = ()
     keys: tuple[tuple[Expr, Expr], ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    is_zoned: bool = False
 
 
 def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> Built:
@@ -132,10 +136,13 @@ def _bound(draft: Draft, join: Join, joined: AnalyzedIntervalJoin) -> Built:
     within = _in_within(draft, join, left, right)
     every = [*(f for _, f in found if f), *([within] if within else [])]
     rest = tuple(part for part, f in found if f is None)
-    bounds = _lowest((bound for f in every for bound in f.bounds), left)
+    aliases_left = frozenset(joined.left.aliases)
+    bounds = lowest_bounds((bound for f in every for bound in f.bounds), aliases_left)
+    zoned = tuple(ZonedBounds(part, f.bounds) for part, f in found if f is not None and f.is_zoned)
+    unzoned = lowest_bounds((bound for f in every if not f.is_zoned for bound in f.bounds), aliases_left)
     keys = tuple(key for f in every for key in f.keys)
     refusals = [refusal for f in every for refusal in f.refusals]
-    joined = replace(joined, keys=keys, bounds=bounds, residual=rest)
+    joined = replace(joined, keys=keys, bounds=bounds, residual=rest, zoned=zoned, unzoned=unzoned)
     if is_resolved(join.on) and _is_sound(joined) and not refusals:
         refusals = missing_watermarks(draft, join, joined) or unclear_within(draft, join, joined)
         refusals = refusals or unbounded(draft, joined) or _never_met(draft, joined, left + right)
@@ -161,7 +168,20 @@ def _in_part(draft: Draft, part: Expr, left: tuple[EventTime, ...], right: tuple
     refusal = check_pair(draft, comparison, high, low, part.span)
     if refusal is not None:
         return _Found(refusals=(refusal,))
-    return _Found(tuple(_bounds(comparison, high, low, part.span)), _key(comparison, high, low, high in left))
+    is_zoned = high.family == low.family == "timestamp" and _is_zoned(part, comparison)
+    bounds = tuple(_bounds(comparison, high, low, part.span))
+    return _Found(bounds, _key(comparison, high, low, high in left), is_zoned=is_zoned)
+
+
+def _is_zoned(part: Expr, comparison: Comparison) -> bool:
+    """Whether Spark looks at local times: of a day or more, whole days are days there, and so are differences."""
+    is_long = sum(abs(constant.value) for constant in comparison.constants) >= MICROS_PER_DAY
+    return is_long or any(len(arg.sources) > 1 for arg in conjunct_sides(part))
+
+
+def conjunct_sides(part: Expr) -> tuple[Expr, ...]:
+    """What a comparison compares; NOT of one has the same sides."""
+    return part.args[0].args if part.op == "not" else part.args
 
 
 def _bounds(comparison: Comparison, high: EventTime, low: EventTime, span: Span) -> Iterator[TimeBound]:
@@ -189,17 +209,6 @@ def _in_within(draft: Draft, join: Join, left: tuple[EventTime, ...], right: tup
             return _Found(refusals=(refusal,))
     forward = TimeBound(left[0].column, right[0].column, after.value, span=span)
     return _Found((forward, TimeBound(right[0].column, left[0].column, before.value, span=span)))
-
-
-def _lowest(bounds: Iterable[TimeBound], left: tuple[EventTime, ...]) -> tuple[TimeBound, ...]:
-    """Of several bounds of one pair the lowest implies the others; of two equal ones the strict one does."""
-    lowest = dict[tuple[object, object], TimeBound]()
-    for bound in bounds:
-        known = lowest.setdefault((bound.column, bound.other), bound)
-        if (bound.constant, not bound.strict) < (known.constant, not known.strict):
-            lowest[bound.column, bound.other] = bound
-    columns = [time.column for time in left]
-    return tuple(sorted(lowest.values(), key=lambda bound: bound.column not in columns))
 
 
 def _never_met(draft: Draft, join: AnalyzedIntervalJoin, times: Iterable[EventTime]) -> list[Refusal]:

@@ -11,6 +11,7 @@ from watersmeet.analyze.settings import SWITCH, TOGETHER
 from watersmeet.catalog import Amount, Field, Source, Watermark
 from watersmeet.errors import refuse
 from watersmeet.families import OPERATORS
+from watersmeet.families.time_zones import in_zone
 from watersmeet.observe.progress import Reading
 from watersmeet.physical import Groups, LateRows, Limits, QueryPlan, limits_of, plan_query, together_of
 from watersmeet.plan.nodes import Script
@@ -98,6 +99,7 @@ def plan_on(
     schemas = {name: frame.schema for name, frame in compiler.frames.items()}
     types = SparkTypes(compiler.spark, query, script, schemas)
     check_expressions(types, query)
+    query = in_zone(query, str(compiler.spark.conf.get("spark.sql.session.timeZone")), types)
     check_feeds(compiler.frames, script, query)
     check_aggregates(types, script, query)
     check_order(types, script, query)
