@@ -10,14 +10,23 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import COPIES, WEIGHT, consolidated, firsts, joined_tables, key_ids, row_codes
-from watersmeet.joins.core.condition import same, same_at
+from watersmeet.joins.core.condition import same_at
 from watersmeet.joins.core.marks import postponed
 from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, stable_order
 from watersmeet.joins.core.operator import Emission, Marks, StateOverflowError, Store
 from watersmeet.joins.core.shard import Shard
 from watersmeet.joins.group.aggregates import DISTINCT, Function, function_of
-from watersmeet.joins.group.fold import Count, Fold, Grouped, fold_of, numbers, plain_floats
-from watersmeet.joins.group.groups import CODE, END, counted, find, groups_of, is_gone
+from watersmeet.joins.group.fold import (
+    Count,
+    Fold,
+    Grouped,
+    fold_of,
+    looks_same,
+    numbers,
+    plain_floats,
+    plain_keys,
+)
+from watersmeet.joins.group.groups import CODE, END, SIGNED, counted, find, groups_of, is_gone
 from watersmeet.joins.group.members import Members
 from watersmeet.joins.group.sessions import ARRIVAL, OWN, bounds, moved
 from watersmeet.joins.group.values import values
@@ -110,13 +119,14 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     spine = groups_of(shard.state, grouping.keys, names, over)
     counts = dict[int, int](shard.state.directory.numbers.get("groups", ()))
     number = int(shard.state.directory.numbers.get("number", 0))
+    signed = shard.state.directory.is_blank or bool(shard.state.directory.numbers.get(SIGNED))
     members = _members(grouping, shard, over)
     changes: tuple[pa.Table, ...] = ()
     if rows is not None:
         if grouping.session is not None and members is not None and grouping.time is not None:
             before = shard.before.received.get(grouping.time, NO_MARK)
             rows = moved(grouping, rows, members, before, number)
-        groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts))
+        groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts), signed=signed)
         number += rows.num_rows
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
@@ -124,7 +134,7 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         # What has ended with this batch is never asked for again.
         spine.add(stored.where((groups.known | ~gone) & goes_on))
         counts = counted(counts, groups.ends, (~gone).astype(np.int64) - groups.known)
-        changes = _changes(grouping, folding, groups, goes_on)
+        changes = _changes(grouping, folding, groups, goes_on, signed=signed)
     elif not grouping.keys and not counts:
         counts, changes = {int(HIGHEST): 1}, (_of_nothing(grouping),)
     spine.forget(over)
@@ -142,6 +152,7 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         keep_within([members.table], grouping.max_rows)
     shard.tally.matched = sum(table.num_rows for table in changes)
     told = {"groups": sorted(counts.items()), **({"number": number} if members is not None else {})}
+    told |= {SIGNED: 1} if signed else {}
     return shard.close(_settled(grouping, shard.after.received), changes, (total,), told)
 
 
@@ -224,26 +235,27 @@ def _folded(
     number: int,
     *,
     begun: bool,
+    signed: bool,
 ) -> Groups:
-    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch.
+    """The groups of these rows, with the rows folded in; ``begun``: this is not the first batch; ``signed``: `SIGNED`.
 
     Rows that an aggregate must see all of are kept among the ``members``, the first of them with that ``number``.
     """
     ids, first, codes = _grouped(grouping, rows)
-    given = _keys(grouping, rows, pa.array(first))
+    given = _keys(grouping, rows, pa.array(first), signed=signed)
     found, places = find(spine, given, codes)
     known = places >= 0
     keys, old = given, [[pa.nulls(len(places))] * fold.width for fold in folding.folds]
     if found is not None:
         positions = pa.array(places, mask=~known)
-        keys = _chosen(given, _keys(grouping, found, positions), known)
+        keys = _chosen(given, _keys(grouping, found, positions, signed=signed), known)
         old = [[found.column(name).take(positions) for name in fold] for fold in folding.names]
     weights = _weights(grouping, rows)
     grouped = Grouped(rows, ids, len(codes), weights, known)
     ends = _ends(grouping, rows)[first]
     seen: tuple[Grouped, Ints] | None = None
     if members is not None:
-        each = _keys(grouping, rows, pa.array(np.arange(len(ids))))
+        each = _keys(grouping, rows, pa.array(np.arange(len(ids))), signed=signed)
         kept = {name: rows.column(name) for name in rows.schema.names} | dict(
             zip(grouping.keys, each.columns, strict=True)
         )
@@ -292,7 +304,9 @@ def _grouped(grouping: GroupBy, rows: pa.RecordBatch) -> tuple[Ints, Ints, Ints]
     if code is not None:
         codes = as_int64(rows.column(code))[first]
     else:
-        codes = row_codes(_keys(grouping, rows, pa.array(first)), grouping.keys) if grouping.keys else first
+        # Whether -0.0 is shown as 0.0 makes no difference to a code.
+        keys = _keys(grouping, rows, pa.array(first), signed=False)
+        codes = row_codes(keys, grouping.keys) if grouping.keys else first
     order = stable_order(codes)
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -314,8 +328,9 @@ def _by_code(grouping: GroupBy, rows: pa.RecordBatch, codes: Ints) -> tuple[Ints
     return ids, order[begins], codes[begins]
 
 
-def _keys(grouping: GroupBy, rows: pa.RecordBatch, positions: pa.Array) -> pa.RecordBatch:
-    taken = [plain_floats(rows.column(name).take(positions)) for name in grouping.keys]
+def _keys(grouping: GroupBy, rows: pa.RecordBatch, positions: pa.Array, *, signed: bool) -> pa.RecordBatch:
+    plain = plain_keys if signed else plain_floats
+    taken = [plain(rows.column(name).take(positions)) for name in grouping.keys]
     return pa.RecordBatch.from_arrays(taken, names=list(grouping.keys))
 
 
@@ -327,18 +342,20 @@ def _stored(layout: Layout, groups: Groups) -> Rows:
     return layout.rows(pa.RecordBatch.from_arrays(columns, names=list(names)))
 
 
-def _changes(grouping: GroupBy, folding: Folding, groups: Groups, goes_on: Bools) -> tuple[pa.Table, ...]:
+def _changes(
+    grouping: GroupBy, folding: Folding, groups: Groups, goes_on: Bools, *, signed: bool
+) -> tuple[pa.Table, ...]:
     """The old rows that are shown no longer, with -1, and the new ones, with 1; ``goes_on``: whose group has not ended.
 
     Of new rows of groups that have ended, only those that may be among the first that are asked for.
     """
-    old, new = (_values(grouping, folding, accumulators) for accumulators in (groups.old, groups.new))
+    old, new = (_values(grouping, folding, accumulators, signed=signed) for accumulators in (groups.old, groups.new))
     old = [_like(one, other) for one, other in zip(old, new, strict=True)]
     shown = groups.shown()
     changed = shown[0] != shown[1]
     for one, other in zip(old, new, strict=True):
         # What is equal but not the same bit by bit, deep inside, must be told: it would not cancel out later.
-        changed |= True if pa.types.is_nested(other.type) else ~same(one, other)
+        changed |= True if pa.types.is_nested(other.type) else ~looks_same(one, other)
     leave, come = (changed & some for some in shown)
     come[_left_out(grouping, groups.keys, new, np.flatnonzero(come & ~goes_on))] = False
     tables = [
@@ -360,12 +377,13 @@ def _left_out(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Arra
     return settled[~grouping.first.may_have(rows)]
 
 
-def _values(grouping: GroupBy, folding: Folding, accumulators: Accumulators) -> list[pa.Array]:
+def _values(grouping: GroupBy, folding: Folding, accumulators: Accumulators, *, signed: bool) -> list[pa.Array]:
     """The values of the aggregates."""
-    return [
+    found = [
         values(part.function, type_, accumulators[fold], f"{part.function}({', '.join(part.columns)})")
         for part, type_, fold in zip(grouping.aggregates, folding.types, folding.uses, strict=True)
     ]
+    return found if signed else [plain_floats(column) for column in found]
 
 
 def _told(grouping: GroupBy, keys: pa.RecordBatch, columns: Sequence[pa.Array], some: Bools, weight: int) -> pa.Table:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from fractions import Fraction
 from functools import cmp_to_key, reduce
-from typing import Any
+from typing import Any, cast
 
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import END_OF_INPUT, Marks
@@ -141,7 +141,7 @@ class GroupReference:
         """The rows that the table shows of the groups that are kept."""
         shown = {key: group for key, group in self._groups.items() if group.size > 0 or not self.grouping.keys}
         return {
-            key: (*group.keys, *(_plain(value(part, self._rows(part, group))) for part in self.grouping.aggregates))
+            key: (*group.keys, *(value(part, self._rows(part, group)) for part in self.grouping.aggregates))
             for key, group in shown.items()
         }
 
@@ -185,7 +185,7 @@ def value(aggregate: Aggregate, rows: Sequence[tuple[Row, int]]) -> Any:
             return len({repr(freeze([_plain(one) for one in each])) for each in found if None not in each})
         case "collect_list":
             found = [(row[columns[0]], weight) for row, weight in rows]
-            return [_plain(one) for one, weight in found if one is not None for _ in range(weight)]
+            return [one for one, weight in found if one is not None for _ in range(weight)]
         case "collect_set" | "collect_list distinct":
             found = {repr(one): one for row, _ in rows if (one := _plain(row[columns[0]])) is not None}
             return sorted(found.values(), key=cmp_to_key(lambda one, other: compare(one, other) or 0))
@@ -296,10 +296,12 @@ def _look(row: tuple[Any, ...] | None) -> str:
 
 
 def _plain(one: Any) -> Any:
-    """The value with -0.0 as 0.0 and one NaN: what is equal then also looks the same."""
+    """The value with -0.0 as 0.0 and one NaN at every depth: what is equal then also looks the same."""
     if isinstance(one, float):
         return math.nan if math.isnan(one) else one + 0.0
-    return one
+    if isinstance(one, dict):
+        return {name: _plain(part) for name, part in cast("dict[str, Any]", one).items()}
+    return [_plain(part) for part in cast("list[Any]", one)] if isinstance(one, list) else one
 
 
 DEFINITION = GroupReference

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import key_ids
+from watersmeet.joins.core.condition import same
 from watersmeet.joins.core.matching import Bools, Ints, stable_order
 from watersmeet.joins.group import wide
 from watersmeet.joins.group.aggregates import function_of
@@ -345,7 +346,8 @@ class Collected:
         np.add.at(sizes, rows.ids[places], counts)
         values = column.take(pa.array(np.repeat(places, counts)))
         offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
-        return [pa.ListArray.from_arrays(offsets, plain_floats(values))]
+        # A set has one of equal values, and 0.0 for -0.0, as in Spark; a list has what came.
+        return [pa.ListArray.from_arrays(offsets, plain_floats(values) if self.is_set else one_nan(values))]
 
 
 def is_short(kind: pa.DataType) -> bool:
@@ -388,8 +390,45 @@ def plain_floats(array: pa.Array) -> pa.Array:
     """
     if not pa.types.is_floating(array.type):
         return array
-    positive = pc.add(array, pa.scalar(0.0, array.type))
-    return pc.if_else(pc.is_nan(positive), pa.scalar(float("nan"), array.type), positive)
+    return one_nan(pc.add(array, pa.scalar(0.0, array.type)))
+
+
+def plain_keys(array: pa.Array) -> pa.Array:
+    """The same at every depth of structs and arrays, as Spark shows the keys of groups.
+
+    >>> plain_keys(pa.array([{"x": [-0.0]}, None])).to_pylist()
+    [{'x': [0.0]}, None]
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        parts = [plain_keys(part) for part in array.flatten()]
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null()) if parts else array
+    if pa.types.is_list(kind):
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, plain_keys(array.flatten()), kind, mask=array.is_null())
+    return plain_floats(array)
+
+
+def one_nan(array: pa.Array) -> pa.Array:
+    """The array with one kind of NaN, if it has any."""
+    if not pa.types.is_floating(array.type):
+        return array
+    return pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), array.type), array)
+
+
+def looks_same(one: pa.Array, other: pa.Array) -> Bools:
+    """Where values look the same, none of them nested: -0.0 does not look like 0.0, though it is equal.
+
+    >>> looks_same(pa.array([0.0, -0.0, None]), pa.array([-0.0, -0.0, None])).tolist()
+    [False, True, True]
+    """
+    equal = same(one, other)
+    if not pa.types.is_floating(one.type):
+        return equal
+    signs = [np.signbit(part.fill_null(0.0).to_numpy(zero_copy_only=False)) for part in map(one_nan, (one, other))]
+    return equal & (signs[0] == signs[1])
 
 
 def _once(rows: Grouped, columns: Sequence[str], some: Bools) -> Ints:

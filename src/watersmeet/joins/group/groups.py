@@ -26,6 +26,11 @@ CODE, END, COUNT = "#code", "#end", "count()#0"
 """What is kept of a group besides its keys and other accumulators: its code, the end of its window in microseconds, if
 it has one, and how many rows it has."""
 
+SIGNED = "signed"
+"""Among the numbers of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys
+show 0.0 for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays
+as a key. It goes on like that, so that rows leave as they came."""
+
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
 
 

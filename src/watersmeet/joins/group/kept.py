@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import HIGHEST
-from watersmeet.joins.group.groups import END
+from watersmeet.joins.group.groups import END, SIGNED
 from watersmeet.joins.state.kept import REPLACED, Keeping, Kept, Until
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.look import Look
@@ -43,7 +43,12 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) 
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
     counted = [list(map(int, pair)) for pair in zip(*np.unique(ends, return_counts=True), strict=True)]
     arrivals = [int(one["number"]) for one in parts if "number" in one]
-    return {"groups": counted, **({"number": max(arrivals)} if arrivals else {})}
+    is_signed = all(one.get(SIGNED) for one in parts if one)
+    return {
+        "groups": counted,
+        **({"number": max(arrivals)} if arrivals else {}),
+        **({SIGNED: 1} if is_signed else {}),
+    }
 
 
 KEPT = Keeping(("group",), spine, numbers=numbers)

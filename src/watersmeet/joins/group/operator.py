@@ -2,8 +2,8 @@
 
 Definition. A group is made of the rows whose key columns are equal, where NULL equals NULL, NaN equals NaN and -0.0
 equals 0.0. The table shows each group that has rows: its keys, then an aggregate per column. Without key columns there
-is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, and whatever
-can be NULL is.
+is one group, which is shown from the first batch on for good, also without rows: then its counts are 0, its lists and
+sets are empty, and whatever can be NULL is.
 
 Input that has weights is a changelog: a row counts as often as its weight says, and a negative weight takes rows away.
 Of aggregates that cannot be undone by themselves (`Function.retractable`) all rows of the groups are kept (`members`),
@@ -81,7 +81,7 @@ class GroupBy(Family):
     The emission has the ``keys``, then the output of each aggregate, then ``#weight``: 1 for a row that the table has
     now, -1 for one that it no longer has.
 
-    - ``keys``: the key columns, of any type; their floats come out with -0.0 as 0.0
+    - ``keys``: the key columns, of any type; their floats come out with -0.0 as 0.0, at every depth
     - ``aggregates``: what is shown of a group
     - ``code``: an int64 column that is equal wherever the keys are equal, NULLs included; None: it is computed
     - ``changes``: arrivals carry ``#weight``

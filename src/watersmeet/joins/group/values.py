@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from watersmeet.joins.core.matching import Bools, Ints
 from watersmeet.joins.group.aggregates import function_of, widened
-from watersmeet.joins.group.fold import is_short, numbers, plain_floats
+from watersmeet.joins.group.fold import is_short, numbers, one_nan, plain_floats
 from watersmeet.joins.group.limbs import Limbs, as_integers, decimals, divided, doubles, integers, is_within
 from watersmeet.joins.group.types import arrow_result
 from watersmeet.joins.group.wide import UNIT, numbers_of, rounded
@@ -41,7 +41,7 @@ def values(function: str, type_: pa.DataType | None, accumulators: Sequence[pa.A
         kind_ = pa.list_(type_)
         return pc.coalesce(_typed(accumulators[0], kind_), pa.scalar([], kind_))
     if found.fold != "sum":
-        return plain_floats(accumulators[0])
+        return one_nan(accumulators[0])
     assert type_ is not None
     if pa.types.is_floating(type_):
         return _double(kind, accumulators)
