@@ -183,8 +183,8 @@ def test_the_first_rows_are_read_from_a_subquery():
     [
         ("SELECT a FROM b ORDER BY a", "ORDER BY without LIMIT"),
         ("SELECT a FROM b LIMIT 5", "LIMIT without ORDER BY"),
-        ("SELECT a FROM b ORDER BY a LIMIT 0", "a number of rows, one or more"),
-        ("SELECT a FROM b ORDER BY a LIMIT ALL", "a number of rows, one or more"),
+        ("SELECT a FROM b ORDER BY a LIMIT -1", "a number of rows"),
+        ("SELECT a FROM b ORDER BY a LIMIT ALL", "a number of rows"),
     ],
 )
 def test_an_order_and_a_limit_go_together(text: str, expected: str):

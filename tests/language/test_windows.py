@@ -116,7 +116,10 @@ def test_names_of_columns_stay():
         ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t)))", "INTERVAL '10' MINUTES"),
         ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t), 1m)) GROUP BY window_end, k", "behind PARTITION BY"),
         ("SELECT k FROM TABLE(SESSION(TABLE b, DESCRIPTOR(t)))", "TABLE(SESSION(TABLE bids PARTITION BY bidder"),
-        ("SELECT k FROM TABLE(CUMULATE(TABLE b, DESCRIPTOR(t), 7m, 1h))", "expected a size that is several steps"),
+        (
+            "SELECT k FROM TABLE(CUMULATE(TABLE b, DESCRIPTOR(t), 7m, 1h))",
+            "expected a size that is a number of whole steps",
+        ),
         ("SELECT k FROM TABLE(HOP(TABLE b, DESCRIPTOR(t), 2h, 1h))", "expected a size that is no less than the slide"),
         ("SELECT k FROM TABLE(HOP(TABLE b, DESCRIPTOR(t), 2, 10))", "expected a duration"),
         ("SELECT k FROM TABLE(TUMBLE(TABLE b, DESCRIPTOR(t), 0s))", "expected a duration"),

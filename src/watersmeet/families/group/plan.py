@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from watersmeet.catalog import Amount, Source, Watermark
@@ -47,8 +48,7 @@ def plan(query: AnalyzedQuery, view: AnalyzedView, rows: ViewPlan, types: Types)
     is_table = view.source.kind == "table"
     called = _arguments(group)
     aggregates = tuple(
-        Aggregate(a.expr.function, tuple(f"{GROUP}.{called[arg.sql()]}" for arg in a.expr.args), f"{GROUP}.{a.name}")
-        for a in group.aggregates
+        Aggregate(a.expr.function, _columns(a.expr, called), f"{GROUP}.{a.name}") for a in group.aggregates
     )
     position = POSITION if any(_asks_order(a.function) for a in aggregates) else None
     session = f"{GROUP}.{group.window}" if group.is_session else None
@@ -78,6 +78,12 @@ def _arguments(group: AnalyzedGroup) -> dict[str, str]:
     """What the arguments of the aggregates are called among the rows of their grouping, by their SQL: each once."""
     once = dict.fromkeys(arg.sql() for aggregate in group.aggregates for arg in aggregate.expr.args)
     return {sql: f"x{n}" for n, sql in enumerate(once)}
+
+
+def _columns(aggregate: Expr, called: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that an aggregate reads. DISTINCT a, a tells rows apart as DISTINCT a does."""
+    columns = [f"{GROUP}.{called[arg.sql()]}" for arg in aggregate.args]
+    return tuple(dict.fromkeys(columns) if aggregate.function == "count distinct" else columns)
 
 
 def _end(group: AnalyzedGroup) -> Expr:

@@ -36,8 +36,8 @@ def read_order(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[tuple[Orde
     cursor.begin_line()
     cursor.skip(1)
     digits = cursor.peek().text
-    if not digits.isdecimal() or len(digits) > 9 or int(digits) == 0:
-        raise cursor.failure("a number of rows, one or more", _HINT)
+    if not digits.isdecimal() or len(digits) > 9:
+        raise cursor.failure("a number of rows", _HINT)
     cursor.next()
     return found, int(digits)
 
@@ -79,7 +79,7 @@ def read_qualify(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Numbered
     digits = cursor.peek().text
     limit = _limit(sign, int(digits)) if digits.isdecimal() and len(digits) <= 9 else None
     if limit is None:
-        raise cursor.failure("how many rows of each group, one or more", _QUALIFY)
+        raise cursor.failure("how many rows of each group", _QUALIFY)
     cursor.next()
     return numbered, limit
 
@@ -133,13 +133,18 @@ def _compared(part: Expr, name: str) -> int | None:
     sign = part.op
     if other.op == "column":
         one, other, sign = other, one, _TURNED.get(part.op, "")
-    is_whole = other.op == "literal" and isinstance(other.value, int) and not isinstance(other.value, bool)
-    return _limit(sign, int(str(other.value))) if is_whole and _is(one, name) and sign in _LESS else None
+    is_negative = other.op == "negate"
+    number = other.args[0] if is_negative else other
+    is_whole = number.op == "literal" and isinstance(number.value, int) and not isinstance(number.value, bool)
+    if not is_whole or not _is(one, name) or sign not in _LESS:
+        return None
+    return _limit(sign, -int(str(number.value)) if is_negative else int(str(number.value)))
 
 
 def _limit(sign: str, number: int) -> int | None:
+    """How many rows have a number like that, which begins with 1; None where it is not the first ones."""
     limit = number - 1 if sign == "<" else number
-    return limit if limit > 0 and (sign != "=" or number == 1) else None
+    return None if sign == "=" and number > 1 else max(limit, 0)
 
 
 def _is(expr: Expr, name: str) -> bool:

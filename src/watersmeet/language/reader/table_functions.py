@@ -129,6 +129,9 @@ def _read_windowed(cursor: Cursor, read_named: ReadNamed) -> Named:
     _check_lengths(cursor, function, lengths, hint)
     cursor.expect(")", hint)
     cursor.expect(")", hint)
+    if function == "CUMULATE" and lengths[0] == lengths[1]:
+        # One step is the whole window.
+        function, lengths = "TUMBLE", lengths[:1]
     window = Windowed(function, column, tuple(reversed(lengths)), cursor.span_from(first), by)
     return replace(named, scans=(replace(named.scans[0], window=window),), span=cursor.span_from(first))
 
@@ -153,8 +156,8 @@ def _read_length(cursor: Cursor, hint: str) -> Amount:
 def _check_lengths(cursor: Cursor, function: str, lengths: list[Amount], hint: str) -> None:
     """Refuse lengths that make no windows: a step must go into the size, a slide is at most as long."""
     step, size = lengths[0].value, lengths[-1].value
-    if function == "CUMULATE" and (size % step or size == step):
-        raise cursor.failure("a size that is several steps", hint, cursor.previous)
+    if function == "CUMULATE" and size % step:
+        raise cursor.failure("a size that is a number of whole steps", hint, cursor.previous)
     if function == "HOP" and step > size:
         raise cursor.failure("a size that is no less than the slide", hint, cursor.previous)
 
