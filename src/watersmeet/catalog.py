@@ -78,8 +78,9 @@ class Source:
     change by explicit inserts and deletes. ``changes``: its rows come as a change feed of that form (``CHANGES FROM``).
     ``is_static``: a table that is there as a whole and never changes, beside streams. ``read_from``: the file that its
     columns were read from; empty: they are declared. ``ends``: columns that hold the end of a window around a time of
-    the same row, each with that time. ``settled``: columns of a table that have marks, without being times of arrival:
-    rows in which such a column is at or before its mark change no more.
+    the same row, each with that time; ``starts``: columns that hold the start of such a window, each with the column of
+    its end and with how long the window is at most, in microseconds. ``settled``: columns of a table that have marks,
+    without being times of arrival: rows in which such a column is at or before its mark change no more.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Source:
     is_static: bool = False
     read_from: str = ""
     ends: tuple[tuple[str, str], ...] = ()
+    starts: tuple[tuple[str, str, int], ...] = ()
     settled: tuple[str, ...] = ()
 
     @property

@@ -132,6 +132,42 @@ def test_what_is_settled_behind_windows_is_bounded_by_time(analyzed: Analyzed, q
     assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {VIEWS} {query};"))) == state
 
 
+SOURCES = {
+    "TUMBLE": "INTERVAL '1' HOUR",
+    "HOP": "INTERVAL '10' MINUTES, INTERVAL '1' HOUR",
+    "CUMULATE": "INTERVAL '10' MINUTES, INTERVAL '1' HOUR",
+}
+COUNTS = "CREATE VIEW c2 AS SELECT TABLE id, window_start AS s, window_end AS e, count(*) AS n"
+
+
+@pytest.mark.parametrize("function", SOURCES)
+@pytest.mark.parametrize("by", ["s", "e"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT TABLE id, n FROM c2 QUALIFY ROW_NUMBER() OVER (PARTITION BY {0} ORDER BY n) <= 2",
+        "SELECT TABLE {0}, max(n) AS n FROM c2 GROUP BY {0}",
+        "SELECT TABLE x.n, y.n AS o FROM c2 x JOIN c2 y ON x.{0} = y.{0} AND x.id = y.id",
+        "SELECT TABLE {0}, sum(n) AS n FROM (SELECT TABLE {0}, id, max(n) AS n FROM c2 GROUP BY {0}, id) GROUP BY {0}",
+    ],
+)
+def test_windows_of_a_source_in_a_subquery_are_settled_by_both_bounds(
+    analyzed: Analyzed, function: str, by: str, query: str
+) -> None:
+    windows = f"(SELECT STREAM * FROM TABLE({function}(TABLE a, DESCRIPTOR(t), {SOURCES[function]})) AS v) AS w"
+    text = f"{COUNTS} FROM {windows} GROUP BY id, window_start, window_end; {query.format(by)}"
+    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text};"))) == "bounded by time"
+
+
+def test_the_start_of_other_windows_is_not_settled(analyzed: Analyzed) -> None:
+    inner = "SELECT STREAM id, t, window_start AS s FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(t), INTERVAL '1' DAY)) AS v"
+    outer = "SELECT STREAM x.* FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(t), INTERVAL '1' HOUR)) AS x"
+    counts = "SELECT TABLE s, window_end AS e, count(*) AS n FROM w GROUP BY s, window_end"
+    text = f"CREATE VIEW v AS {inner}; CREATE VIEW w AS {outer}; CREATE VIEW c2 AS {counts};"
+    query = "SELECT TABLE s, max(n) AS n FROM c2 GROUP BY s"
+    assert bounds_in_words(bounds_of(analyzed(f"{DECLARED} {text} {query};"))).startswith(KEPT)
+
+
 def test_of_a_view_with_mistakes_nothing_is_told_that_follows_from_them(refused: Refused) -> None:
     rank = "SELECT TABLE id FROM {} QUALIFY RANK() OVER (PARTITION BY {} ORDER BY id) = 1;"
     (wrong,) = refused(f"{DECLARED} {rank.format('c', 'nme')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Amount, Source, Watermark
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.plan.nodes import Scan
 from watersmeet.plan.relation import AnalyzedJoin, AnalyzedLateral, AnalyzedLeaf, AnalyzedRelation, TimeColumn
 from watersmeet.type_names import BY_NAME, Family, family_of
@@ -138,6 +138,29 @@ def _window_ended(ref: Reference, relation: AnalyzedRelation) -> TimeColumn | No
         time = relation.array.args[0].refs[0]
         return TimeColumn(time.source, time.name) if ref.path == ("end",) and not time.path else None
     return next((found for side in relation.inputs if (found := _window_ended(ref, side)) is not None), None)
+
+
+def window_ended(expr: Expr, relation: AnalyzedRelation) -> str | None:
+    """A name for the window that a column of a row ends; None if it ends none."""
+    ref = expr.refs[0] if expr.op == "column" else None
+    if ref is None or _window_ended(ref, relation) is None:
+        return None
+    return ref.source if ref.path else ref.column
+
+
+def window_started(expr: Expr, relation: AnalyzedRelation) -> tuple[str, int] | None:
+    """The name of the window that a column of a row starts, and how long that is at most; None if it starts none."""
+    return _window_started(expr.refs[0], relation) if expr.op == "column" else None
+
+
+def _window_started(ref: Reference, relation: AnalyzedRelation) -> tuple[str, int] | None:
+    if isinstance(relation, AnalyzedLeaf):
+        is_own = ref.source == relation.alias and not ref.path
+        named = (start for start in relation.source.starts if is_own and start[0] == ref.name)
+        return next(((f"{relation.alias}.{end}", length) for _, end, length in named), None)
+    if isinstance(relation, AnalyzedLateral) and relation.array.op == "windows" and ref.source == relation.alias:
+        return (ref.source, windows_in(relation.array).longest) if ref.path == ("start",) else None
+    return next((found for side in relation.inputs if (found := _window_started(ref, side)) is not None), None)
 
 
 def is_padded(alias: str, relation: AnalyzedRelation) -> bool:

@@ -15,7 +15,15 @@ from dataclasses import replace
 
 from watersmeet.analyze.column_types import class_of, type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import EventTime, event_times, is_padded, time_ended, time_named
+from watersmeet.analyze.event_time import (
+    EventTime,
+    event_times,
+    is_padded,
+    time_ended,
+    time_named,
+    window_ended,
+    window_started,
+)
 from watersmeet.analyze.meaning import is_resolved
 from watersmeet.analyze.result_key import grouped
 from watersmeet.analyze.scope import splice
@@ -282,8 +290,18 @@ def _settles(
     for output in (output for output in by if output.name == window and not is_session):
         if output.expr.op == "column":
             yield Settles(output.name)
+            yield from _starting(relation, by, output.expr)
             continue
         yield Settles(output.name, "end")
         length = window_length(output.expr)
         if length is not None:
             yield Settles(output.name, "start", length)
+
+
+def _starting(relation: AnalyzedRelation, by: tuple[Output, ...], end: Expr) -> Iterator[Settles]:
+    """The starts of the windows that a column ends: behind the longest of them, all that start there have ended."""
+    ended = window_ended(end, relation)
+    for output in by:
+        start = window_started(output.expr, relation)
+        if start is not None and start[0] == ended:
+            yield Settles(output.name, behind=start[1])

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from watersmeet.analyze.column_types import type_of
 from watersmeet.analyze.draft import Draft
-from watersmeet.analyze.event_time import event_times, time_ended, time_named
+from watersmeet.analyze.event_time import event_times, time_ended, time_named, window_ended, window_started
 from watersmeet.analyze.result_key import in_one, key_of
 from watersmeet.analyze.scope import KEY, show
 from watersmeet.analyze.settled import settled_outputs
@@ -52,6 +52,7 @@ def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None
     shown_as = {time.column: o.name for o in query.outputs if (time := time_named(o.expr, times)) is not None}
     ended = ((o.name, time_ended(o.expr, query.relation)) for o in query.outputs if shown_as)
     ends = tuple((name, shown_as[time.column]) for name, time in ended if time is not None and time.column in shown_as)
+    starts = _starts(query, [name for name, _ in ends])
     format_ = _key_format(query, store, sources)
     options = {} if format_ is None else {KEY_FORMAT: format_}
     inner, order = _with_its_key(query), _order(query)
@@ -59,9 +60,17 @@ def seen(name: str, query: AnalyzedQuery, span: Span, store: Store | None = None
         options |= {"key": ", ".join(inner.key)}
     return Source(
         name, fields_, marks, query.result, options=options, span=span, order=None if order is None else order.name,
-        primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends,
+        primary_key=_primary_key(query) if inner is None else inner.primary_key, ends=ends, starts=starts,
         settled=settled_outputs(query),
     )  # fmt: skip
+
+
+def _starts(query: AnalyzedQuery, ends: list[str]) -> tuple[tuple[str, str, int], ...]:
+    """The columns of a result that start a window, each with one of ``ends`` that ends the same, and its length."""
+    shown = {output.name: output.expr for output in query.outputs}
+    ended = {window_ended(shown[name], query.relation): name for name in ends}
+    starts = ((output.name, window_started(output.expr, query.relation)) for output in query.outputs if ends)
+    return tuple((name, ended[start[0]], start[1]) for name, start in starts if start is not None and start[0] in ended)
 
 
 def check_view(draft: Draft, view: View, sources: Mapping[str, Source]) -> Iterator[Refusal]:

@@ -24,6 +24,15 @@ class Windows:
     first_end: int
     end: int
 
+    @property
+    def longest(self) -> int:
+        """How long the longest of them is.
+
+        >>> windows_of("CUMULATE", (10, 60)).longest, windows_of("HOP", (10, 25)).longest
+        (60, 25)
+        """
+        return self.first_end + (self.end - self.start) * (self.number - 1)
+
 
 def windows_of(function: str, lengths: tuple[int, ...]) -> Windows:
     """The windows of a function: TUMBLE has a size, HOP a slide and a size, CUMULATE a step and a size.
