@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.testing import CaseBatch, Outcome, compare, parse_case, read_case, run_case
+from watersmeet.local.rows import NeedsSparkError
+from watersmeet.testing import Case, CaseBatch, Outcome, compare, parse_case, read_case, run_case
+from watersmeet.testing.telling import told
 
 CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*.yaml"))
@@ -80,6 +84,70 @@ def test_cells_that_do_not_fit_are_refused(batch: str) -> None:
     with pytest.raises(WatersmeetError) as caught:
         run_case(replace(wrong, sql=case.sql), "kernel")
     assert caught.value.getCondition() == "WRONG_CASE"
+
+
+SOURCES = """
+CREATE STREAM l (k BIGINT, x {}, t BIGINT, WATERMARK FOR t AS t - 0);
+CREATE STREAM r (k BIGINT, y {}, t BIGINT, WATERMARK FOR t AS t - 0);
+"""
+JOINED = "SELECT STREAM l.x, r.y FROM l JOIN r WITHIN 1 ON l.k = r.k AND "
+TWO_TYPES = {
+    "STRING and INT": ("STRING", "a", "INT", 1, "l.x < r.y"),
+    "FLOAT and INT beyond 2^24": ("FLOAT", 16777216.0, "INT", 16777217, "NOT (l.x = r.y) OR l.x IS NULL"),
+    "TIMESTAMP and TIMESTAMP_NTZ": ("TIMESTAMP", "2024-01-01", "TIMESTAMP_NTZ", "2024-01-01", "NOT (l.x = r.y)"),
+    "DATE and TIMESTAMP": ("DATE", "2024-01-01", "TIMESTAMP", "2024-01-01", "l.x <= r.y"),
+    "BINARY and STRING": ("BINARY", "a", "STRING", "a", "l.x <= r.y"),
+    "decimals that Spark cuts": ("DECIMAL(38,0)", "1", "DECIMAL(38,20)", "2.5", "l.x < r.y"),
+    "a product that Spark cuts": ("DECIMAL(32,2)", "1.5", "DECIMAL(32,2)", "2.5", "l.x * r.y > 1"),
+    "a quotient of decimals": ("DECIMAL(5,2)", "1", "DECIMAL(5,2)", "3", "l.x / r.y > 0.33"),
+    "FLOAT and INT in a sum": ("FLOAT", 1.5, "INT", 1, "l.x + r.y > 1"),
+}
+
+
+def two_types(left: tuple[str, Any], right: tuple[str, Any], condition: str, out: Sequence[Any] = ()) -> Case:
+    sql = SOURCES.format(left[0], right[0]) + JOINED + condition + ";"
+    rows = {"l": [[1, left[1], 1]], "r": [[1, right[1], 1]]}
+    return parse_case(json.dumps({"name": "x", "sql": sql, "batches": [{"in": rows, "out": [*out]}]}), "x")
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+@pytest.mark.parametrize("pair", TWO_TYPES)
+def test_what_spark_computes_otherwise_is_not_run(pair: str, on: Literal["reference", "kernel"]) -> None:
+    left_type, left, right_type, right, condition = TWO_TYPES[pair]
+    result = run_case(two_types((left_type, left), (right_type, right), condition), on)
+    assert result.status == "not run", result.detail
+
+
+def test_what_spark_computes_otherwise_is_neither_drawn_nor_told() -> None:
+    left_type, left, right_type, right, condition = TWO_TYPES["TIMESTAMP and TIMESTAMP_NTZ"]
+    with pytest.raises(NeedsSparkError, match="timestamp"):
+        told(two_types((left_type, left), (right_type, right), condition))
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+def test_texts_of_a_collation_are_not_compared_by_their_bytes(on: Literal["reference", "kernel"]) -> None:
+    collated = "STRING COLLATE UTF8_LCASE"
+    assert run_case(two_types((collated, "A"), ("STRING", "a"), "l.x = r.y"), on).status == "not run"
+    assert run_case(
+        two_types(("STRING COLLATE UTF8_BINARY", "a"), ("STRING", "a"), "l.x = r.y", [["a", "a"]]), on
+    ).status == ("passed")
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+def test_a_bigint_beside_a_double_loses_digits_as_on_spark(on: Literal["reference", "kernel"]) -> None:
+    double, bigint = ("DOUBLE", 9007199254740992.0), ("BIGINT", 9007199254740993)
+    out = [[9007199254740992.0, 9007199254740993]]
+    result = run_case(two_types(double, bigint, "l.x >= r.y", out), on)
+    assert result.status == "passed", result.detail
+    assert run_case(two_types(double, bigint, "l.x < r.y"), on).status == "passed"
+
+
+@pytest.mark.parametrize("on", ["reference", "kernel"])
+@pytest.mark.parametrize("condition", ["l.x + r.y > 0", "l.x % (r.y - r.y) = 0"])
+def test_a_case_whose_query_stops_fails_alone(condition: str, on: Literal["reference", "kernel"]) -> None:
+    result = run_case(two_types(("BIGINT", 2**63 - 1), ("BIGINT", 5), condition), on)
+    assert result.status == "failed"
+    assert "the query stops: " in result.detail
 
 
 @pytest.mark.parametrize(

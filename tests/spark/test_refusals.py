@@ -21,6 +21,7 @@ from watersmeet.spark import refusals
 from watersmeet.spark.refusals import unreached, unread
 from watersmeet.spark.run.running import Trigger, run_script
 from watersmeet.spark.session import session
+from watersmeet.testing import parse_case, run_case
 
 pytestmark = pytest.mark.spark
 
@@ -383,3 +384,13 @@ def test_computed_columns_of_a_union_have_one_type(batch: DataFrame) -> None:
     (found,) = refused(lambda: ws.sql(text, l=batch))
     assert found.condition == "TYPE_MISMATCH"
     assert "INT and STRING" in found.message
+
+
+def test_a_case_whose_query_dies_fails_alone(spark: SparkSession) -> None:
+    case = parse_case(
+        "{name: a, sql: 'CREATE STREAM s (n BIGINT); SELECT STREAM 1 / s.n AS x FROM s;', batches: [{in: {s: [[0]]}}]}"
+    )
+    result = run_case(case, "spark", spark)
+    assert result.status == "failed"
+    assert "the query stops: " in result.detail
+    assert "DIVIDE_BY_ZERO" in result.detail

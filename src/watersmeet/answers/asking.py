@@ -19,7 +19,7 @@ from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.fates.telling import Batch, Detail, told_of, traced
 from watersmeet.fates.words import row_in_words, value_in_words
-from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
@@ -125,6 +125,8 @@ class Read:
                 return traced_past(self.query.plan, self.past.batches, question, detail)
         except NeedsSparkError as needed:
             raise refuse("NOT_TOLD", query=self.query.name, reason=needed) from None
+        except FAILURES as error:
+            raise refuse("NOT_TOLD", query=self.query.name, reason=f"what follows from this: {error}") from None
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from watersmeet.drawing.words import fate_words
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.fates.model import Told
 from watersmeet.joins.core.operator import StepError
-from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze, read_readable
 from watersmeet.testing.case import Case
@@ -76,6 +76,8 @@ def _played(board: Board, script: Script, view: View) -> Json:
     except NeedsSparkError as needed:
         note = f"Only Spark can evaluate {needed}: there is none on this board. watersmeet test runs it on Spark."
         return {"note": note}
+    except FAILURES as error:
+        return {"note": f"The query stops: {error}."}
     return {
         "results": _results(outcomes[: len(shown.batches) + (shown.end is not None)], case),
         "rows": _rows(told),

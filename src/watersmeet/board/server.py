@@ -30,7 +30,7 @@ from watersmeet.board.moved import moved
 from watersmeet.board.shelf import Entry, opened
 from watersmeet.drawing import STYLE
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.rows import FAILURES, NeedsSparkError
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -183,7 +183,7 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
             return JSONResponse({"message": f"That is no board: {error}"}, 400)
         try:
             return JSONResponse(await run_in_threadpool(made, board, data))
-        except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError) as error:
+        except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
             return JSONResponse({"message": str(error)}, 422)
         except Exception as error:
             # Whatever it is: the page stays, says so, and goes on with the next change.

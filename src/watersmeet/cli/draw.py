@@ -12,7 +12,7 @@ from watersmeet.counts import counted
 from watersmeet.drawing import draw_lives
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.fates import Told
-from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.testing import Case, read_case
 from watersmeet.testing.script import script_of
 from watersmeet.testing.telling import told
@@ -56,3 +56,5 @@ def _told(case: Case) -> Told:
     except NeedsSparkError as needed:
         reason = f"only Spark can evaluate {needed}, and pictures are made without it"
         raise refuse("WRONG_CASE", path=case.path, reason=reason) from None
+    except FAILURES as error:
+        raise refuse("WRONG_CASE", path=case.path, reason=f"its query stops: {error}") from None

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.changes import OP, WEIGHT
+from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
 from watersmeet.joins.core.marks import mark_behind
 from watersmeet.joins.core.operator import LOADED, NOW, RUN, Marks, Report
@@ -28,7 +29,8 @@ from watersmeet.local.definitions import Definition, definition_of, step_by_defi
 from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.local.shards import key_codes, step_in_shards
 from watersmeet.local.store import MemoryStore
-from watersmeet.local.values import asked_elsewhere, is_true, value_of
+from watersmeet.local.types import check_types
+from watersmeet.local.values import asked_elsewhere, casts_alike, is_asked_elsewhere, is_true, value_of
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -116,6 +118,7 @@ def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None
 def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
     """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
     names = [f"{plan.alias}.{column}" for column in plan.columns]
+    _check_collations(plan)
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
         parts = [_named(arrivals[part.name], positions, names) for part in plan.parts]
@@ -138,6 +141,14 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
         fed = fed.only(fed.kept.column(name).is_valid().to_numpy())
     rows = fed.rows.append_column(OP, pa.array(signs, pa.int8()))
     return replace(fed, rows=rows, lost=(*filtered.lost, *fed.lost))
+
+
+def _check_collations(plan: ScanPlan) -> None:
+    """Leave texts to Spark that compare otherwise than by their bytes: Arrow does not know their collation."""
+    for column in plan.source.fields:
+        is_collated = re.search(r"\bCOLLATE\b(?!\s+UTF8_BINARY\b)", column.type or "", re.IGNORECASE)
+        if column.name in plan.columns and is_collated and not is_asked_elsewhere():
+            raise NeedsSparkError(f"what `{column.name}` is equal to: it is {column.type}")
 
 
 def _named(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
@@ -254,7 +265,11 @@ class LocalQuery:
                 folded |= marks_of(lag, side.rows, marks)
             tables[number] = prepared(port, side)
         tables = _with_equal_keys(plan, tables)
-        stepped = self.meet(plan, tables, folded)
+        _check_condition(plan, tables)
+        try:
+            stepped = self.meet(plan, tables, folded)
+        except pa.ArrowNotImplementedError as error:
+            raise NeedsSparkError(str(error)) from error
         return _fed(stepped.rows, stepped.marks, stepped)
 
     def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
@@ -290,6 +305,14 @@ def _with_equal_keys(plan: JoinPlan, tables: dict[int, pa.Table]) -> dict[int, p
             for place, name in enumerate((mine, theirs)):
                 tables = tables | {place: _recoded(plan.ports[place], tables[place], name, wider)}
     return tables
+
+
+def _check_condition(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
+    """Leave to Spark what it compares across the sides by casts that are not made here."""
+    condition: Condition | None = getattr(plan.operator, "condition", None)
+    if condition is not None:
+        kinds = {field.name: field.type for table in tables.values() for field in table.schema}
+        check_types(condition, kinds.__getitem__)
 
 
 def _recoded(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) -> pa.Table:
@@ -348,7 +371,7 @@ def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
     if computed.template == "{}":
         return value
     cast_ = _CAST.fullmatch(computed.template)
-    if cast_ is None:
+    if cast_ is None or not casts_alike(value.type, arrow_type(cast_[1])):
         return asked_elsewhere(computed.sql(), rows)
     return value.cast(arrow_type(cast_[1]))
 

@@ -25,6 +25,10 @@ class NeedsSparkError(Exception):
     """Raised for a query with an expression that only Spark can evaluate."""
 
 
+FAILURES = (pa.ArrowException, ArithmeticError)
+"""What an expression raises over values that stop a query on Spark, too: an overflow, a division by zero."""
+
+
 def emitted_schema(operator: Family, tables: Mapping[int, pa.Table]) -> pa.Schema:
     """The columns of an emission: what it shows of each port, then what the join adds."""
     shown = [tables[port].schema.field(name) for port, names in enumerate(operator.shown) for name in names]

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from watersmeet.duration import parse_duration
 from watersmeet.joins.core.condition import Columns, Condition, evaluate, holds
 from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.types import check_types
 from watersmeet.physical.condition import plain_condition
 from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.schema import arrow_type
@@ -52,6 +53,11 @@ def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
         return pc.fill_null(asked_elsewhere(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
 
 
+def is_asked_elsewhere() -> bool:
+    """Whether Spark is at hand for what cannot be evaluated here."""
+    return ELSEWHERE.get() is not None
+
+
 def asked_elsewhere(sql: str, rows: pa.Table) -> pa.Array:
     """The value of an expression that only Spark can evaluate, if somebody does."""
     elsewhere = ELSEWHERE.get()
@@ -65,9 +71,14 @@ def _evaluated(how: Callable[[Condition, Columns, int], Any], expr: Expr, rows: 
     condition = plain_condition(plain)
     if condition is None:
         raise NeedsSparkError(expr.sql())
+
+    def column(name: str) -> pa.Array:
+        return columns[name] if name in columns else _column(rows, name)
+
     try:
-        return how(condition, lambda name: columns[name] if name in columns else _column(rows, name), rows.num_rows)
-    except pa.ArrowNotImplementedError as error:
+        check_types(condition, lambda name: column(name).type)
+        return how(condition, column, rows.num_rows)
+    except (pa.ArrowNotImplementedError, NeedsSparkError) as error:
         # Types that do not fit: Spark casts one of them, or refuses the expression.
         raise NeedsSparkError(expr.sql()) from error
 
@@ -87,7 +98,7 @@ def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
     if expr.op == "cast":
         value = value_of(expr.args[0], rows)
         kind = arrow_type(str(expr.value))
-        if not _casts_alike(value.type, kind):
+        if not casts_alike(value.type, kind) or "COLLATE" in str(expr.value).upper():
             raise NeedsSparkError(expr.sql())
         return _as_column(expr, value.cast(kind))
     parts = [_taken_out(arg, rows) for arg in expr.args]
@@ -143,7 +154,7 @@ def _as_column(expr: Expr, value: pa.Array) -> tuple[Expr, dict[str, Any]]:
     return Expr("column", refs=(ref,), span=expr.span), {ref.column: value}
 
 
-def _casts_alike(kind: pa.DataType, other: pa.DataType) -> bool:
+def casts_alike(kind: pa.DataType, other: pa.DataType) -> bool:
     """Whether Arrow casts a type as Spark does: whole numbers to wider ones and to text."""
     if kind == other:
         return True

@@ -55,6 +55,9 @@ class Operands:
             return self._comparison(expr)
         if expr.op not in LOGIC and expr.op not in ARITHMETIC:
             return None
+        if expr.op == "/" and any((self.types.type_of(arg) or "").startswith("DECIMAL") for arg in expr.args):
+            # Arrow rounds the quotient of decimals otherwise than Spark.
+            return None
         return _folded(expr.op, [self.condition(arg) for arg in expr.args])
 
     def operand(self, port: int, expr: Expr, template: str = "{}") -> Column:

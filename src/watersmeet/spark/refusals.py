@@ -34,6 +34,17 @@ def innermost(error: Exception) -> str:
     return (causes[-1] if causes else lines[0].split(" SQLSTATE", 1)[0])[:300]
 
 
+def last_cause(text: str) -> str:
+    r"""The last line of an error that names an exception: what happened where a query stopped.
+
+    >>> last_cause("[STREAM_FAILED] Query stopped\nCaused by: java.io.IOException: disk is full\n\tat A")
+    'java.io.IOException: disk is full'
+    """
+    lines = [line.strip().removeprefix("Caused by: ") for line in text.split("\n") if line.strip()]
+    causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    return (causes[-1] if causes else lines[0])[:500]
+
+
 def unknown_function(error: PySparkException) -> str | None:
     """The function that Spark does not know, if that is what an error says."""
     if error.getCondition() != "UNRESOLVED_ROUTINE":

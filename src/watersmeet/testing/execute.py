@@ -13,23 +13,23 @@ import pyarrow as pa
 
 from watersmeet.catalog import Source
 from watersmeet.duration import parse_duration
-from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.families.time_zones import in_zone_of_script
 from watersmeet.fates import Batch, Told, told
 from watersmeet.joins.core.changes import WEIGHT
-from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks
+from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Marks, StepError
 from watersmeet.joins.core.rowwise import event_time
 from watersmeet.local.cells import CHANGE, arrow_table, cell, change_table, signed
 from watersmeet.local.query import LocalQuery, Stepped
-from watersmeet.local.rows import NeedsSparkError
+from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.physical import QueryPlan, join_plans, leaf_plans, limits_of, plan_query, scan_plans, view_plans
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
 from watersmeet.queries import analyze
 from watersmeet.schema import arrow_type
 from watersmeet.testing.case import Case, CaseBatch
-from watersmeet.testing.outcome import Outcome, compare
+from watersmeet.testing.outcome import Outcome, QueryStoppedError, compare
 from watersmeet.testing.reasons import differing_reasons
 from watersmeet.testing.script import script_of
 
@@ -75,6 +75,16 @@ def run_case(case: Case, on: Executor = "spark", spark: SparkSession | None = No
                 return result if shards == 1 else replace(result, detail=f"in {shards} shards: {result.detail}")
     except NeedsSparkError as needed:
         return Result(case, "not run", f"only Spark can evaluate {needed}")
+    except StepError as error:
+        refusal = Refusal(error.condition, {"join": case.name, **error.parameters})
+        return Result(case, "failed", f"the query stops: {refusal.message}")
+    except (QueryStoppedError, *FAILURES) as error:
+        return Result(case, "failed", f"the query stops: {error}")
+    except WatersmeetError as error:
+        if error.getCondition() == "WRONG_CASE":
+            raise
+        # What only Spark finds wrong with the query.
+        return Result(case, "failed", str(error))
     return Result(case, "passed")
 
 

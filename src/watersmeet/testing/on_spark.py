@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.catalog import Source
+from watersmeet.errors import refuse, travelled
 from watersmeet.formats.feed import ddl
 from watersmeet.joins.core.operator import Marks, Report
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
@@ -24,7 +27,11 @@ from watersmeet.spark.compile.build import Built, build
 from watersmeet.spark.compile.frames import APART
 from watersmeet.spark.exchange.packing import LATE, REPORT, ROWS, UNMATCHED, from_blobs
 from watersmeet.spark.exchange.rows import PORT_SHOWN
+from watersmeet.spark.private.jvm import death_of
+from watersmeet.spark.private.told import without_plan
+from watersmeet.spark.refusals import last_cause
 from watersmeet.spark.run.prepare import MARKS_SCHEMA
+from watersmeet.testing.outcome import QueryStoppedError
 
 _MARKS = pa.schema([("column", pa.string()), ("value", pa.int64())])
 
@@ -55,16 +62,21 @@ class SparkQuery:
             for source in self.script.sources:
                 self._write(source.name, arrivals[source.name])
             self.written += 1
+        try:
+            self._start().awaitTermination()
+        except PySparkException as error:
+            raise _stopped(error) from error
+        return [self.stepped[number] for number in range(first, self.written)]
+
+    def _start(self) -> StreamingQuery:
         joins = self.built.compiled.joins
-        query = (
+        return (
             (joins[-1].records if joins else self.built.compiled.result)
             .writeStream.foreachBatch(self._collect)
             .option("checkpointLocation", location_of(self.folder / "checkpoint"))
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        return [self.stepped[number] for number in range(first, self.written)]
 
     def _write(self, source: str, table: pa.Table) -> None:
         path = self.folder / "in" / source / f"{self.written:05}.parquet"
@@ -78,6 +90,15 @@ class SparkQuery:
             self.stepped[number] = collected(self.built, records.collect())
         else:
             self.stepped[number] = Stepped(records.toArrow(), {})
+
+
+def _stopped(error: PySparkException) -> Exception:
+    """Why a query stopped; where Spark itself has ended, no other case can run either."""
+    died = death_of(error)
+    if died is not None:
+        return refuse("SPARK_DIED", reason=died)
+    ours = travelled(without_plan(str(error)))
+    return QueryStoppedError(last_cause(str(error)) if ours is None else ours.message)
 
 
 def _ddl(source: Source) -> str:

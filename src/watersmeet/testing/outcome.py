@@ -14,6 +14,10 @@ from watersmeet.local.cells import cell
 from watersmeet.testing.case import CaseBatch, RowList
 
 
+class QueryStoppedError(Exception):
+    """Raised where the query of a case stops with an error, with the reason in words."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What an executor saw of one batch. Tables, so that types are known; a field it cannot see is None.

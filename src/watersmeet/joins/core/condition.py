@@ -145,7 +145,7 @@ def _apply(operator: Operator, values: list[pa.Array]) -> pa.Array:
         case "is_null":
             return pc.is_null(values[0])
         case "+" | "-" | "*" | "negate":
-            return _ARITHMETIC[operator](*values)
+            return _ARITHMETIC[operator](*_as_doubles(values))
         case "/" | "%":
             return _divide(operator, values[0], values[1])
         case _:
@@ -208,11 +208,22 @@ def _truth(value: pa.Array) -> pa.Array:
     return value.cast(pa.bool_()) if pa.types.is_null(value.type) else value
 
 
+def _as_doubles(values: list[pa.Array]) -> list[pa.Array]:
+    """Numbers of two types of which one is a float, all as doubles, as Spark casts them: a BIGINT may lose digits."""
+    kinds = {value.type for value in values}
+    if len(kinds) == 1 or not any(map(pa.types.is_floating, kinds)):
+        return values
+    return [value if pa.types.is_null(value.type) else value.cast(pa.float64(), safe=False) for value in values]
+
+
 def _divide(operator: str, dividend: pa.Array, divisor: pa.Array) -> pa.Array:
     zero = pc.fill_null(pc.equal(divisor, pa.scalar(0).cast(divisor.type)), False)
     if pc.any(pc.and_(zero, pc.is_valid(dividend))).as_py():
         raise ZeroDivisionError("division by zero in a join condition")
+    dividend, divisor = _as_doubles([dividend, divisor])
     if operator == "/":
+        if pa.types.is_decimal(dividend.type) or pa.types.is_decimal(divisor.type):
+            raise pa.ArrowNotImplementedError("Arrow rounds the quotient of decimals otherwise than Spark")
         if pa.types.is_integer(dividend.type) and pa.types.is_integer(divisor.type):
             dividend, divisor = dividend.cast(pa.float64(), safe=False), divisor.cast(pa.float64(), safe=False)
         return pc.divide(dividend, divisor)
@@ -233,6 +244,7 @@ def compare(operator: Operator, left: pa.Array, right: pa.Array) -> pa.Array:
             return pa.array(same(left, right))
         equal = pc.if_else(pc.and_(pc.is_valid(left), pc.is_valid(right)), pa.array(same(left, right)), None)
         return equal if operator == "=" else pc.invert(equal)
+    left, right = _as_doubles([left, right])
     if operator in {">", ">="}:
         return compare("<" if operator == ">" else "<=", right, left)
     less = pc.less(left, right) if operator == "<" else pc.less_equal(left, right)
@@ -249,6 +261,7 @@ def same(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
     kind = left.type
     if pa.types.is_nested(kind):
         return _same_nested(left, right)
+    left, right = _as_doubles([left, right])
     equal = pc.fill_null(pc.equal(left, right), False).to_numpy(zero_copy_only=False)
     if pa.types.is_floating(kind) or pa.types.is_floating(right.type):
         both_nan = pc.fill_null(pc.and_(_is_nan(left), _is_nan(right)), False)

@@ -30,7 +30,7 @@ from watersmeet.spark.private.jvm import death_of
 from watersmeet.spark.private.told import without_plan
 from watersmeet.spark.private.writers import sources_of
 from watersmeet.spark.rebuild.rebuilding import rebuild
-from watersmeet.spark.refusals import dying, first_line, unreached, unstarted
+from watersmeet.spark.refusals import dying, first_line, last_cause, unreached, unstarted
 from watersmeet.spark.run.changes import Accepting
 from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.damage import state_damage
@@ -265,9 +265,7 @@ def failure_of(error: PySparkException, prepared: Prepared) -> WatersmeetError:
     unreachable = unreached(text, prepared.used)
     if unreachable is not None:
         return unreachable
-    lines = [line.strip().removeprefix("Caused by: ") for line in text.split("\n") if line.strip()]
-    causes = [line for line in lines if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
-    reason = (causes[-1] if causes else lines[0])[:500]
+    reason = last_cause(text)
     file = re.search(r"reading file (\S+?)\.?(?:\s|$)", text)
     reason = f"{reason} ({file[1]})" if file is not None and file[1] not in reason else reason
     return refuse(
