@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import product
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,9 +16,14 @@ from tests.spark.frames import all_rows, end_of_input, rows_of, streamed, types_
 
 import watersmeet as ws
 from watersmeet.errors import WatersmeetError
+from watersmeet.joins.core.condition import Apply, Column, compare
+from watersmeet.joins.core.rowwise import evaluate
+from watersmeet.local.types import compare_alike
 from watersmeet.physical.ports import leaf_column
 from watersmeet.queries import analyze, read_script
+from watersmeet.schema import arrow_type
 from watersmeet.spark.compile.types import SparkTypes
+from watersmeet.spark.private.told import unlogged
 
 pytestmark = pytest.mark.spark
 
@@ -283,6 +289,93 @@ def test_all_pairs_of_types_compare_in_the_type_in_which_spark_compares_them(spa
     assert [pair for pair, is_same in found.items() if not is_same] == []
 
 
+def comparable_pairs(spark: SparkSession, operator: str) -> list[tuple[str, str]]:
+    """The pairs of types of which Spark compares values, in one order of the two."""
+    found: list[tuple[str, str]] = []
+    for one, other in combinations_with_replacement(COMPARED, 2):
+        try:
+            with unlogged():
+                spark.range(0).selectExpr(f"CAST(NULL AS {one}) {operator} CAST(NULL AS {other})")
+        except AnalysisException:
+            continue
+        found.append((one, other))
+    return found
+
+
+def test_values_of_all_pairs_of_types_meet_as_in_spark(spark: SparkSession) -> None:
+    """One join for all pairs; without ANSI, where a text that is not a number is NULL and no error."""
+
+    def rows(s: str, place: int) -> DataFrame:
+        types = list(dict.fromkeys(pair[place] for pair in pairs))
+        own = [(n, pair[place], value) for n, pair in enumerate(pairs) for value in COMPARED[pair[place]].split("; ")]
+        cells = [
+            ", ".join([str(n), *(f"CAST({value if kind == type_ else 'NULL'} AS {kind})" for kind in types)])
+            for n, type_, value in own
+        ]
+        names = ", ".join(["pair", *(f"{s}{n}" for n in range(len(types)))])
+        inline = ", ".join(f"({row})" for row in cells)
+        return spark.sql(f"SELECT TIMESTAMP'2024-01-01 00:00:00Z' AS t, * FROM VALUES {inline} AS v({names})")
+
+    with ansi_mode(spark, "false"):
+        pairs = comparable_pairs(spark, "=")
+        assert len(pairs) > 50
+        left, right = rows("l", 0), rows("r", 1)
+        lefts, rights = (list(dict.fromkeys(pair[place] for pair in pairs)) for place in (0, 1))
+        equal = " OR ".join(
+            f"(left.pair = {n} AND left.l{lefts.index(one)} = right.r{rights.index(other)})"
+            for n, (one, other) in enumerate(pairs)
+        )
+        condition = f"left.pair = right.pair AND ({equal})"
+        joined = ws.join(left, right, condition, within="1 hour", **TIMES)
+        found, expected = rows_of(joined), rows_of(own_join(left, right, condition, "inner"))
+        assert (sorted(found - expected), sorted(expected - found)) == ([], [])
+        assert len(expected) > 50
+
+
+IN_THE_PROCESS = {
+    ("TINYINT", "INT"), ("TINYINT", "BIGINT"), ("TINYINT", "FLOAT"), ("TINYINT", "DOUBLE"),
+    ("TINYINT", "DECIMAL(10,2)"), ("TINYINT", "DECIMAL(38,0)"), ("INT", "BIGINT"), ("INT", "DOUBLE"),
+    ("INT", "DECIMAL(10,2)"), ("INT", "DECIMAL(38,0)"), ("BIGINT", "DOUBLE"), ("BIGINT", "DECIMAL(10,2)"),
+    ("BIGINT", "DECIMAL(38,0)"), ("FLOAT", "DOUBLE"), ("FLOAT", "DECIMAL(10,2)"), ("DOUBLE", "DECIMAL(10,2)"),
+    ("DATE", "TIMESTAMP_NTZ"),
+}  # fmt: skip
+"""The pairs of two types that are compared without Spark."""
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_pairs_of_types_compare_in_the_process_as_in_spark_or_not_at_all(spark: SparkSession, ansi: str) -> None:
+    places = {type_: n for n, type_ in enumerate(COMPARED)}
+    arrays = [
+        f"array({', '.join(f'CAST({v} AS {type_})' for v in values.split('; '))}) AS a{places[type_]}"
+        for type_, values in COMPARED.items()
+    ]
+    with ansi_mode(spark, ansi):
+        pairs = [
+            (one, other, operator)
+            for operator in ("=", "<")
+            for one, other in comparable_pairs(spark, operator)
+            if compare_alike(arrow_type(one), arrow_type(other)) and (operator == "=" or "ARRAY" not in one)
+        ]
+        assert {(one, other) for one, other, _ in pairs if one != other} == IN_THE_PROCESS
+        compared = [
+            f"flatten(transform(a{places[one]}, l -> transform(a{places[other]}, r -> l {operator} r))) AS c{n}"
+            for n, (one, other, operator) in enumerate(pairs)
+        ]
+        table = spark.range(1).selectExpr(*arrays).selectExpr("*", *compared).toArrow()
+    for n, (one, other, operator) in enumerate(pairs):
+        left, right, expected = (
+            table.column(name)[0].values for name in (f"a{places[one]}", f"a{places[other]}", f"c{n}")
+        )
+        crossed = [(i, j) for i in range(len(left)) for j in range(len(right))]
+        mine, theirs = (
+            side.take(pa.array(at)) for side, at in zip((left, right), zip(*crossed, strict=True), strict=True)
+        )
+        assert compare(operator, mine, theirs).to_pylist() == expected.to_pylist(), (one, operator, other)
+        rows = pa.table({"l": mine, "r": theirs}).to_pylist()
+        by_row = [evaluate(Apply(operator, (Column("l"), Column("r"))), row) for row in rows]
+        assert by_row == expected.to_pylist(), (one, operator, other)
+
+
 @pytest.mark.parametrize(
     ("left_type", "left_keys", "right_type", "right_keys"),
     [
@@ -367,6 +460,7 @@ ONLY_SPARK = (
     "CASE WHEN left.i > right.i THEN true ELSE left.b END",
     "concat(left.s, right.s) LIKE '1%'",
     "coalesce(left.i, right.i) = 3",
+    "right.dec <> 0 AND left.dec / right.dec = -0.666666667BD",
 )
 """Conditions that an inner join leaves to Spark."""
 
@@ -398,3 +492,43 @@ def test_collations_that_only_spark_knows_are_refused(spark: SparkSession, type_
         ws.join(frame, frame, on="left.k = right.k", within="1 hour", left_time="t", right_time="t")
     assert caught.value.getCondition() == "TYPE_MISMATCH"
     assert "CAST(x AS STRING)" in str(caught.value)
+
+
+LCASE = "STRING COLLATE UTF8_LCASE"
+TOLD_APART = {
+    "GROUP BY or DISTINCT": (
+        "SELECT TABLE {} AS k, count(*) AS n FROM s GROUP BY {}",
+        "SELECT TABLE DISTINCT {} AS k FROM s",
+        "SELECT TABLE k, n FROM (SELECT TABLE {} AS k, count(*) AS n FROM s GROUP BY {}) AS inside",
+    ),
+    "count(DISTINCT)": ("SELECT TABLE count(DISTINCT {}) AS n FROM s",),
+    "PARTITION BY": ("SELECT TABLE v FROM s QUALIFY ROW_NUMBER() OVER (PARTITION BY {} ORDER BY v) <= 1",),
+}
+
+
+@pytest.mark.parametrize(("clause", "query"), [(clause, one) for clause, some in TOLD_APART.items() for one in some])
+def test_a_collation_that_bytes_do_not_follow_is_refused_by_name(spark: SparkSession, clause: str, query: str) -> None:
+    frame = spark.createDataFrame([], f"k {LCASE}, v INT")
+
+    def build(key: str) -> None:
+        ws.sql(f"CREATE STREAM s (k {LCASE}, v INT); {query.replace('{}', key)};", spark=spark, s=frame)
+
+    with pytest.raises(WatersmeetError) as caught:
+        build("k")
+    (refusal,) = caught.value.refusals
+    assert (refusal.condition, refusal.parameters["expression"]) == ("TYPE_MISMATCH", clause)
+    assert "CAST(lower(x) AS STRING)" in refusal.hint
+    build("CAST(lower(k) AS STRING)")
+    build("CAST(k AS STRING)")
+
+
+def test_a_primary_key_of_a_collation_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([], f"k {LCASE}, v INT, _change STRING")
+
+    def build(type_: str) -> None:
+        given = frame.withColumn("k", F.expr(f"CAST(k AS {type_})"))
+        ws.sql(f"CREATE TABLE s (k {type_}, v INT, PRIMARY KEY (k)); SELECT TABLE k, v FROM s;", spark=spark, s=given)
+
+    with pytest.raises(WatersmeetError, match=r"PRIMARY KEY.*replace each other by the bytes of `k`"):
+        build(LCASE)
+    build("STRING")

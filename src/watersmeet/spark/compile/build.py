@@ -21,10 +21,12 @@ from watersmeet.spark.compile.compiler import Clock, Compiled, Compiler
 from watersmeet.spark.compile.refusals import (
     check_aggregates,
     check_carried,
+    check_collations,
     check_condition,
     check_expressions,
     check_feeds,
     check_order,
+    check_primary_keys,
     check_provider,
 )
 from watersmeet.spark.compile.results import is_taken_in, result_of
@@ -103,6 +105,8 @@ def plan_on(
     check_feeds(compiler.frames, script, query)
     check_aggregates(types, script, query)
     check_order(types, script, query)
+    check_collations(types, script, query)
+    check_primary_keys(types, script, query)
     plan = plan_query(query, OPERATORS, types, compiler.late, limits_of(script) or limits, together)
     check_carried(types, plan, compiler.arrow)
     return Planned(query, plan)
