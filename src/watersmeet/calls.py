@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
@@ -277,6 +277,9 @@ def _constant(name: str, value: Any) -> Expr:
         return Expr("literal", text=f"'{escaped}'", value=value)
     if isinstance(value, date):
         kind = "TIMESTAMP" if isinstance(value, datetime) else "DATE"
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            # Offsets of long ago have seconds, which Spark does not read.
+            value = value.astimezone(UTC)
         return Expr("other", text=f"{kind} '{value.isoformat()}'")
     hint = "give a text, a number, a truth value, a date or a datetime, or None."
     raise given.wrong(name, value, "it is no constant of SQL", hint)

@@ -216,6 +216,52 @@ def test_every_type_arrives(spark: SparkSession, postgres: str) -> None:
     assert row[18] == "Odd"
 
 
+@pytest.mark.parametrize("zone", ["Asia/Shanghai", "America/New_York"])
+def test_times_arrive_as_the_instants_they_are(spark: SparkSession, postgres: str, zone: str) -> None:
+    # Offsets with seconds; both hours that clocks show twice; years that have no four digits.
+    texts = ["1900-01-01 00:00:00Z", "1883-11-18 16:59:59.000001Z", "2024-11-03 05:30:00Z", "2024-11-03 06:30:00Z"]
+    texts += ["1970-01-01 00:00:00Z", "+12024-02-29 23:59:59.999999Z", "0000-12-31 12:00:00Z", "-0043-03-15 12:00:00Z"]
+    values = ", ".join(f"({number}, TIMESTAMP'{text}')" for number, text in enumerate(texts))
+    one = table_in(postgres)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        rows = spark.sql(
+            f"""SELECT id, at, CAST(at AS DATE) AS day, TIMESTAMP_NTZ'-0043-03-15 12:00:00' AS ntz,
+            named_struct('at', at) AS nested, '+' AS _change FROM VALUES {values} AS v(id, at)"""
+        )
+        micros = [row.m for row in rows.selectExpr("unix_micros(at) AS m", "id").orderBy("id").collect()]
+        days = [row.d for row in rows.selectExpr("unix_date(day) AS d", "id").orderBy("id").collect()]
+        one.write(rows, 0, "run")
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    exact = "(extract(epoch FROM at) * 1000000)::bigint, day - DATE '1970-01-01', ntz::text"
+    with one.connect() as connection:
+        found = connection.execute(f"SELECT {exact}, nested->>'at' FROM {one.table} ORDER BY id").fetchall()
+    assert [(row[0], row[1]) for row in found] == list(zip(micros, days, strict=True))
+    assert {row[2] for row in found} == {"0044-03-15 12:00:00 BC"}
+    assert found[1][3] == "1883-11-18T16:59:59.000001Z"
+
+
+def test_a_time_that_postgres_does_not_have_stops_the_query_with_the_time(spark: SparkSession, postgres: str) -> None:
+    rows = spark.sql("SELECT 1 AS id, timestamp_micros(-9223372036854775808) AS at, '+' AS _change")
+    with pytest.raises(psycopg.errors.DatetimeFieldOverflow, match=r"290309-12-21 19:59:05.224192\+00 BC"):
+        table_in(postgres).write(rows, 0, "run")
+
+
+def test_a_key_that_is_a_time_has_one_text_per_instant(spark: SparkSession) -> None:
+    from watersmeet.spark.sources.records import encoded
+
+    rows = "SELECT TIMESTAMP'2024-11-03 05:30:00Z' AS at UNION ALL SELECT TIMESTAMP'2024-11-03 06:30:00Z'"
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        found = sorted(map(tuple, encoded(spark.sql(rows), ["at"]).collect()))
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    keys, values = zip(*found, strict=True)
+    assert keys == ("2024-11-03 05:30:00Z", "2024-11-03 06:30:00Z")
+    assert values == ('{"at":"2024-11-03T05:30:00.000Z"}', '{"at":"2024-11-03T06:30:00.000Z"}')
+
+
 def test_an_existing_table_is_used_and_without_one_it_may_be_refused(spark: SparkSession, postgres: str) -> None:
     one = table_in(postgres, create="false")
     with pytest.raises(WatersmeetError, match="WRONG_OPTION"):

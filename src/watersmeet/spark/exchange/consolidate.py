@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.time_texts import EXACT
 
 
 def consolidated(changes: DataFrame) -> DataFrame:
@@ -47,7 +48,7 @@ def compared(frame: DataFrame, suffix: str = "") -> Sequence[Column]:
     for name, key in zip(columns_of(frame), compared_names(frame, suffix), strict=True):
         column = F.col(quote(name))
         # A map cannot be compared, and texts may be equal in their collation that are not the same.
-        plain = column if _is_plain(types[name]) else F.to_json(F.struct(column.alias("v")))
+        plain = column if _is_plain(types[name]) else F.to_json(F.struct(column.alias("v")), EXACT)
         found.append(plain.alias(key))
     return found
 

@@ -28,6 +28,7 @@ from watersmeet.spark.private.files import folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.outputs import BATCH, go_over
 from watersmeet.spark.sinks.snapshots import CURRENT
+from watersmeet.spark.time_texts import text_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,7 +137,8 @@ class Files:
             return
         if not is_empty:
             options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
-            writer = rows.write.format(self.target.sink.format).options(**options)
+            format_ = self.target.sink.format
+            writer = rows.write.format(format_).options(**text_options(format_, options))
             writer.mode("overwrite").save(f"{self.path}/{STAGED}")
         if owner is not None:
             self._open(folder, owner, number)

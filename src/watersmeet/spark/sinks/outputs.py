@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from watersmeet.catalog import Sink
 from watersmeet.formats.sink import PATH
 from watersmeet.spark.compile.compiler import is_row
+from watersmeet.spark.time_texts import text_options
 
 BATCH = "_batch"
 
@@ -41,7 +42,7 @@ def write_rows(frame: DataFrame, sink: Sink, number: int) -> None:
     """Add the rows of a batch to a batch sink of Spark."""
     options = {name: value for name, value in sink.options.items() if name.lower() != PATH}
     path = sink.said.get(PATH)
-    writer = frame.write.format(sink.format).options(**options)
+    writer = frame.write.format(sink.format).options(**text_options(sink.format, options))
     if path is None:
         writer.mode("append").save()
     else:

@@ -9,15 +9,18 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DateType,
     DecimalType,
     MapType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
     VariantType,
 )
 
 from watersmeet.plan.expressions import quote
+from watersmeet.spark.time_texts import EXACT, time_for_postgres
 from watersmeet.type_names import named
 
 
@@ -40,12 +43,11 @@ def text_for_postgres(field: StructField) -> Column:
     column = F.col(quote(field.name))
     match field.dataType:
         case ArrayType() | MapType() | StructType() | VariantType():
-            text = F.to_json(column)
+            text = F.to_json(column, EXACT)
         case BinaryType():
             text = F.concat(F.lit("\\x"), F.hex(column))
-        case TimestampType():
-            # With its offset, so that the time zones of Spark and of Postgres need not be the same.
-            text = F.date_format(column, "yyyy-MM-dd HH:mm:ss.SSSSSSxxx")
+        case TimestampType() | TimestampNTZType() | DateType():
+            text = time_for_postgres(column, field.dataType)
         case _:
             text = column.cast("string")
     return text.alias(field.name)

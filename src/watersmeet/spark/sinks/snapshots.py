@@ -21,6 +21,7 @@ from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.plan.expressions import quote
 from watersmeet.spark.exchange.consolidate import columns_of, compared, compared_names, consolidated
 from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.time_texts import text_options
 
 CURRENT = "current"
 _VERSION = re.compile(r"_version-(\d+)-(.+)")
@@ -79,8 +80,8 @@ class Snapshot:
         if self.format != "parquet":
             # The rows themselves are kept in a format that loses nothing, or taken back rows would not be found.
             rows = reader.parquet(f"file:{target / _ROWS}")
-            writer = rows.write.mode("overwrite").format(self.format).options(**self.options)
-            writer.save(f"file:{target / _SHOWN}")
+            writer = rows.write.mode("overwrite").format(self.format)
+            writer.options(**text_options(self.format, self.options)).save(f"file:{target / _SHOWN}")
 
     def _switch(self, version: Version, before: Version | None) -> None:
         shown = _ROWS if self.format == "parquet" else _SHOWN

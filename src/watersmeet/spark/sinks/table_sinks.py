@@ -36,7 +36,7 @@ from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
 from watersmeet.spark.sinks.protobuf import in_protobuf
 from watersmeet.spark.sinks.snapshots import Snapshot
 from watersmeet.spark.sources.opening import OF_KEY
-from watersmeet.spark.sources.records import encoded, key_of, value_of
+from watersmeet.spark.sources.records import encoded, key_in, value_of
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,10 @@ def upserted(target: Target, batch: DataFrame) -> DataFrame:
     rows = consolidated(batch)
     weight = F.col(quote(WEIGHT))
     text = Refusal("KEY_NOT_UNIQUE", {"key": ", ".join(target.key), "target": target.sink.name}).travelling()
-    own, value = key_of(target.key, target.format.key_format), value_of(columns_of(rows), target.format.value_format)
+    own, value = (
+        key_in(rows, target.key, target.format.key_format),
+        value_of(columns_of(rows), target.format.value_format),
+    )
     kept = rows.select(own.alias("key"), value.alias("row"), weight.alias("n"))
     comes = F.when(F.col("n") > 0, F.col("n")).otherwise(0)
     latest = F.first(F.when(F.col("n") > 0, F.col("row")), ignorenulls=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import TimestampType
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
@@ -29,6 +30,7 @@ from watersmeet.spark.sources.malformed import (
 )
 from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE
 from watersmeet.spark.sources.protobuf import with_opened_messages
+from watersmeet.spark.time_texts import IN_UTC, key_text
 
 KEY = "_key"
 """The column that stands for the key of a record."""
@@ -235,7 +237,15 @@ def encoded(
     """
     chosen = tuple(key) or tuple(name for name in frame.columns if name.lower() == KEY)
     value = value_of(frame.columns, value_format)
-    return frame.select(key_of(chosen, key_format).alias("key"), value.alias("value"))
+    return frame.select(key_in(frame, chosen, key_format).alias("key"), value.alias("value"))
+
+
+def key_in(frame: DataFrame, names: Sequence[str], format_: str = "string") -> Column:
+    """Columns of a frame as the key of a record: `key_of`, and equal texts for equal times alone."""
+    times = {field.name.lower() for field in frame.schema if isinstance(field.dataType, TimestampType)}
+    if len(names) == 1 and names[0].lower() in times and format_ == "string":
+        return key_text(F.col(quote(names[0])), str(frame.sparkSession.conf.get("spark.sql.session.timeZone")))
+    return key_of(names, format_)
 
 
 def key_of(names: Sequence[str], format_: str = "string") -> Column:
@@ -278,7 +288,8 @@ def value_of(names: Sequence[str], format_: str = JSON) -> Column:
 
 
 def _object(names: Sequence[str]) -> Column:
-    return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false"})
+    # In UTC, since text in the session's time zone may stand for two instants.
+    return F.to_json(F.struct(*(F.col(quote(name)) for name in names)), {"ignoreNullFields": "false", **IN_UTC})
 
 
 def _key_format(source: Source, known: tuple[str, ...] = tuple(KEY_TYPES)) -> str:
