@@ -148,7 +148,7 @@ COUNTS = "CREATE VIEW c2 AS SELECT TABLE id, window_start AS s, window_end AS e,
         "SELECT TABLE id, n FROM c2 QUALIFY ROW_NUMBER() OVER (PARTITION BY {0} ORDER BY n) <= 2",
         "SELECT TABLE {0}, max(n) AS n FROM c2 GROUP BY {0}",
         "SELECT TABLE x.n, y.n AS o FROM c2 x JOIN c2 y ON x.{0} = y.{0} AND x.id = y.id",
-        "SELECT TABLE {0}, sum(n) AS n FROM (SELECT TABLE {0}, id, max(n) AS n FROM c2 GROUP BY {0}, id) GROUP BY {0}",
+        "SELECT TABLE {0}, sum(n) AS n FROM (SELECT TABLE {0}, max(n) AS n FROM c2 GROUP BY {0}, id) z GROUP BY {0}",
     ],
 )
 def test_windows_of_a_source_in_a_subquery_are_settled_by_both_bounds(
