@@ -328,3 +328,29 @@ def test_a_damaged_checkpoint_is_refused_with_its_file_and_a_way_out(spark: Spar
     write_sql(project, re.sub(r"\b(out|late)\b", r"\1_anew", SQL))
     assert run(project) == ""
     assert sum(rows_in(project / "out_anew").values()) >= 3
+
+
+@pytest.mark.parametrize(
+    ("format_", "options"),
+    [("json", {}), ("json", {"compression": "gzip"}), ("csv", {"header": "true"}), ("parquet", {}), ("orc", {})],
+)
+def test_a_task_without_rows_leaves_no_file(
+    spark: SparkSession, tmp_path: Path, format_: str, options: dict[str, str]
+) -> None:
+    folder = tmp_path / "out"
+    sink = Sink("out", format_, {"path": str(folder), **options})
+    target = Target(sink, "query", tmp_path / "checkpoint")
+    write = batch_writer(target)
+    batches = [[3], [], [0, 1, 2, 3], [1, 2]]
+    for number, tasks in enumerate(batches):
+        # Four tasks, of which some have a row.
+        wanted = " OR ".join(f"id = {task}" for task in tasks) or "false"
+        rows = spark.range(0, 4, 1, 4).where(f"({wanted}) AND id >= 0")
+        write(rows, number)
+    names = sorted(file.name for file in folder.glob("part-*"))
+    assert [name.split(".")[0] for name in names] == [
+        f"part-{number:09}-{task:05}" for number, tasks in enumerate(batches) for task in tasks
+    ]
+    found = spark.read.format(format_).options(**options).load(str(folder))
+    assert sorted(int(row.id) for row in found.collect()) == [0, 1, 1, 2, 2, 3, 3]
+    assert not (folder / ".watersmeet" / "blank").exists()

@@ -49,6 +49,10 @@ class Folder(Protocol):
         """What is in it, or in a folder below it, in order; nothing, if that is not there."""
         ...
 
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        ...
+
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
         ...
@@ -116,6 +120,10 @@ class LocalFolder:
         """What is in it, or in a folder below it, in order; nothing, if that is not there."""
         folder = self.path / name
         return sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        return (self.path / name).stat().st_size
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""
@@ -189,6 +197,10 @@ class HadoopFolder:
         if not self.files.exists(folder):
             return []
         return sorted(entry.getPath().getName() for entry in self.files.listStatus(folder))
+
+    def size(self, name: str) -> int:
+        """How many bytes a file has."""
+        return int(self.files.getFileStatus(self._path(self.path, name)).getLen())
 
     def move(self, name: str, to: str) -> None:
         """Give a file or a folder another name, in one step."""

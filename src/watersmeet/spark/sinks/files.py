@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from watersmeet.spark.sinks.table_sinks import Target
 
 HIDDEN = ".watersmeet"
-OWNER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/batch"
+OWNER, STAGED, BLANK = f"{HIDDEN}/owner", f"{HIDDEN}/batch", f"{HIDDEN}/blank"
 LOG = "_spark_metadata"
 """Where Spark's own sink lists its files; while it is there, Spark reads no others."""
 
 _OURS = re.compile(rf"(?:part-(?=\d{{9}})|{BATCH}=)(\d+).*")
 _SPARKS = re.compile(r"part-\d{5,8}-.*")
+_FIRST = "part-00000-"
+"""What the name of the file of the first task begins with: Spark writes that one even if the task has no rows."""
 _JOB = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-c000)?")
 """What Spark adds to the name of a file: the job, and which file of a task it is."""
 
@@ -66,11 +68,13 @@ class Files:
     """The folder of a sink, for one start of its query. ``last``: the batch it has written last.
 
     A batch with a higher number is new. So the folder is looked through once in a start, however many files it has.
+    ``blank_size``: how many bytes a file without rows has, once that is known.
     """
 
     target: Target
     last: int | None = None
     folder: Folder | None = None
+    blank_size: int | None = None
 
     @property
     def path(self) -> str:
@@ -136,15 +140,36 @@ class Files:
             go_over(rows)
             return
         if not is_empty:
-            options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
-            format_ = self.target.sink.format
-            writer = rows.write.format(format_).options(**text_options(format_, options))
-            writer.mode("overwrite").save(f"{self.path}/{STAGED}")
+            self._save(rows, STAGED)
+            self._drop_blank(folder, rows)
         if owner is not None:
             self._open(folder, owner, number)
         if not is_empty:
             self._place(folder, number)
             self.last = number
+
+    def _save(self, rows: DataFrame, name: str) -> None:
+        options = {name: value for name, value in self.target.options.items() if name.lower() != PATH}
+        format_ = self.target.sink.format
+        writer = rows.write.format(format_).options(**text_options(format_, options))
+        writer.mode("overwrite").save(f"{self.path}/{name}")
+
+    def _drop_blank(self, folder: Folder, rows: DataFrame) -> None:
+        """Delete the file without rows that Spark writes where the first task of a batch has none.
+
+        No file with rows is as small as one without: it has the same beginning and end, and rows between them.
+        """
+        first = next((name for name in folder.names(STAGED) if name.startswith(_FIRST)), None)
+        if first is None:
+            return
+        size = folder.size(f"{STAGED}/{first}")
+        if size and self.blank_size is None:
+            self._save(rows.sparkSession.createDataFrame([], rows.schema).coalesce(1), BLANK)
+            sizes = [folder.size(f"{BLANK}/{name}") for name in folder.names(BLANK) if name.startswith(_FIRST)]
+            folder.delete(BLANK)
+            self.blank_size = max(sizes, default=0)
+        if size <= (self.blank_size or 0):
+            folder.delete(f"{STAGED}/{first}")
 
     def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
         """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
@@ -175,8 +200,10 @@ class Files:
     def _place(self, folder: Folder, number: int) -> None:
         if self.target.changes is None:
             _rename(folder, STAGED, number)
-        else:
+        elif any(not name.startswith((".", "_")) for name in folder.names(STAGED)):
             folder.move(STAGED, f"{BATCH}={number}")
+        else:
+            folder.delete(STAGED)
 
     def _read(self, text: str, place: Place | None) -> FolderOwner:
         try:
