@@ -32,6 +32,36 @@ def test_a_pause_of_the_query_is_no_silence_of_its_sources() -> None:
     assert marks["r"] == 50
 
 
+def idle_clocks(*batches: tuple[int, str], after: int = 10) -> list[bool]:
+    """Whether the column r, which may be idle, is so in each of the batches: a clock and what the batch brings."""
+    received, active, found = {"l": 50, "r": 1}, dict[str, int](), list[bool]()
+    for clock, brought in batches:
+        marks = {NOW: clock} | ({"r": 1} if "r" in brought else {})
+        heard, active = hear(marks, [], [("r", after)], [Bound("l", "r", 0)], received, active)
+        found.append(heard.get("r") == 50)
+    return found
+
+
+def test_a_column_is_idle_where_every_batch_covers_more_than_its_idle_time() -> None:
+    # The second of two batches without it proves that the query ran and the column was silent.
+    assert idle_clocks((0, "r"), (60, ""), (120, ""), (180, "")) == [False, False, True, True]
+    assert idle_clocks((0, "r"), (60, ""), (120, "r"), (180, ""), (240, "")) == [False, False, False, False, True]
+    assert idle_clocks((0, "r"), (10, ""), (20, ""), after=10) == [False, False, True]
+
+
+def test_batches_that_are_long_and_short_by_turns_add_up() -> None:
+    assert idle_clocks((0, "r"), (12, ""), (18, ""), (30, ""), (36, "")) == [False, False, False, False, True]
+
+
+def test_a_restart_does_not_take_away_the_silence_before_it() -> None:
+    # Eight are silent before a day's pause, and two after it.
+    assert idle_clocks((0, "r"), (8, ""), (1008, ""), (1009, ""), (1010, "")) == [False, False, False, False, True]
+
+
+def test_a_pause_does_not_end_the_silence_of_a_column_that_is_idle() -> None:
+    assert idle_clocks((0, "r"), (5, ""), (10, ""), (1000, ""), (1001, "")) == [False, False, True, True, True]
+
+
 def test_the_end_of_one_side_is_no_end_of_the_result() -> None:
     side = Port(("r.t", "r.u"), ("r.t", "r.u"))
     bounds = (Bound("l.t", "r.t", 1), Bound("r.t", "l.t", 1))

@@ -108,6 +108,9 @@ class Watermarks:
 PARTITION = "#@"
 """What stands between the name of a mark and a partition of a source that has marks of its own."""
 
+PAUSED = "#paused"
+"""What stands behind the name of a column whose last batch covered so much time that it did not count as silence."""
+
 Unions = Sequence[tuple[str, tuple[str, ...]]]
 
 
@@ -171,20 +174,27 @@ def hear(
 
 
 def _silent(now: int | None, fresh: set[str], idle: Sequence[tuple[str, int]], active: Marks) -> tuple[set[str], Marks]:
-    """What has been silent for too long, and when each was last heard of.
+    """What has been silent for too long, and when each was last heard of, later by what does not count.
 
-    Between two ticks the clock stands still. A clock that jumps by a whole idle time tells of a pause of the query, not
-    of its sources: they get another chance.
+    Silence is what the batches cover that a column brings no time to: the time since the batch before, by the clock,
+    which stands still between two ticks. A batch that covers a whole idle time or more may follow a pause of the query,
+    which says nothing of its sources. So it does not count, unless the batch before was such a one as well.
     """
     if not idle:
         return set(), active
     clock = active.get(NOW) if now is None else now
     if clock is None:
         return set(), active
-    heard = {**active, NOW: clock}
+    heard, covered = {**active, NOW: clock}, clock - active.get(NOW, clock)
     for column, after in idle:
-        if column in fresh or column not in heard or clock - active.get(NOW, clock) >= after:
+        paused = f"{column}{PAUSED}"
+        if column in fresh or column not in active:
             heard[column] = clock
+        elif covered >= after and paused not in active:
+            heard |= {column: active[column] + covered, paused: 1}
+            continue
+        if covered or column in fresh:
+            heard.pop(paused, None)
     return {column for column, after in idle if column not in fresh and clock - heard[column] >= after}, heard
 
 

@@ -128,17 +128,18 @@ class Hearing:
     received: dict[str, int] = field(default_factory=dict[str, int], init=False)
     emitted: dict[str, int] = field(default_factory=dict[str, int], init=False)
     _clock: int | None = field(default=None, init=False)
-    _active: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _silence: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _paused: set[str] = field(default_factory=set[str], init=False)
 
     def hear(self, marks: Marks) -> None:
         """Fold the marks of a batch in."""
         before, self._clock = self._clock, marks.get(NOW, self._clock)
-        jump = 0 if before is None or self._clock is None else self._clock - before
+        covered = 0 if before is None or self._clock is None else self._clock - before
         for name, mark in marks.items():
             if name != NOW:
                 self._raise(name, mark)
         unions = self._unions()
-        silent = self._silent(marks, jump, unions)
+        silent = self._silent(marks, covered, unions)
         for column, parts in unions.items():
             for part in silent:
                 others = [self.received[other] for other in parts if other != part and other in self.received]
@@ -175,10 +176,12 @@ class Hearing:
         own = {column: tuple(name for name in partitions if name.split("#@")[0] == column) for column in columns}
         return {**own, **dict(self.operator.unions)}
 
-    def _silent(self, marks: Marks, jump: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
-        """The columns, and parts of unions, that have not been heard of for their idle time.
+    def _silent(self, marks: Marks, covered: int, unions: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """The columns, and parts of unions, whose silence has become as long as their idle time.
 
-        Where the clock jumped by as much, the query had paused: that says nothing of its sources.
+        A column is heard of when a batch brings a time of it; a NULL is none. Each batch without one makes its silence
+        longer by the time it has covered since the batch before. One that covers a whole idle time may follow a pause
+        of the query, which says nothing of its sources: it counts only if the batch before was such a one as well.
         """
         if self._clock is None:
             return []
@@ -191,9 +194,17 @@ class Hearing:
 
         for column, after in idle:
             is_fresh = is_heard(column)
-            if is_fresh or column not in self._active or jump >= after:
-                self._active[column] = self._clock
-            if not is_fresh and self._clock - self._active[column] >= after:
+            if is_fresh or column not in self._silence:
+                self._silence[column] = 0
+            elif covered >= after and column not in self._paused:
+                self._paused.add(column)
+                silent += [column] if self._silence[column] >= after else []
+                continue
+            else:
+                self._silence[column] += covered
+            if covered or is_fresh:
+                self._paused.discard(column)
+            if not is_fresh and self._silence[column] >= after:
                 silent.append(column)
         return silent
 
