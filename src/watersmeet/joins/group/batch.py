@@ -26,7 +26,7 @@ from watersmeet.joins.group.fold import (
     plain_floats,
     plain_keys,
 )
-from watersmeet.joins.group.groups import CODE, END, SIGNED, counted, find, groups_of, is_gone
+from watersmeet.joins.group.groups import CODE, END, SIGNED, EndCounts, find, groups_of, is_gone
 from watersmeet.joins.group.members import Members
 from watersmeet.joins.group.sessions import ARRIVAL, OWN, bounds, moved
 from watersmeet.joins.group.values import values
@@ -117,7 +117,7 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
     folding = Folding() if rows is None else Folding.of(grouping, rows.schema)
     names = [name for fold in folding.names for name in fold]
     spine = groups_of(shard.state, grouping.keys, names, over)
-    counts = dict[int, int](shard.state.directory.numbers.get("groups", ()))
+    counts = EndCounts.of(shard.state.directory.numbers)
     number = int(shard.state.directory.numbers.get("number", 0))
     signed = shard.state.directory.is_blank or bool(shard.state.directory.numbers.get(SIGNED))
     members = _members(grouping, shard, over)
@@ -126,32 +126,35 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         if grouping.session is not None and members is not None and grouping.time is not None:
             before = shard.before.received.get(grouping.time, NO_MARK)
             rows = moved(grouping, rows, members, before, number)
-        groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts), signed=signed)
+        groups = _folded(grouping, folding, rows, spine, members, number, begun=bool(counts.counts), signed=signed)
         number += rows.num_rows
         stored = _stored(spine.layout, groups)
         gone = is_gone(stored.table, grouping.keys)
         goes_on = np.ones(len(stored), np.bool_) if over is None else over.left(stored)
         # What has ended with this batch is never asked for again.
         spine.add(stored.where((groups.known | ~gone) & goes_on))
-        counts = counted(counts, groups.ends, (~gone).astype(np.int64) - groups.known)
+        counts = counts.changed(groups.ends, (~gone).astype(np.int64) - groups.known)
         changes = _changes(grouping, folding, groups, goes_on, signed=signed)
-    elif not grouping.keys and not counts:
-        counts, changes = {int(HIGHEST): 1}, (_of_nothing(grouping),)
+    elif not grouping.keys and not counts.counts:
+        counts, changes = EndCounts({int(HIGHEST): 1}), (_of_nothing(grouping),)
     spine.forget(over)
     if members is not None:
         members.table.spine.forget(over)
-    if grouping.settled is not None and int(HIGHEST) in counts and rows is not None:
+    if grouping.settled is not None and int(HIGHEST) in counts.counts and rows is not None:
         # The state is from when nobody asked for that time, or its shards were others.
         counts = _recounted(spine, grouping.settled)
     if over is not None:
-        counts = {end: number for end, number in counts.items() if end > over.mark}
-    total = sum(counts.values())
+        counts = counts.open_after(over.mark)
+        if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
+            # The total may be too high by groups that have ended.
+            counts = _recounted(spine, over.time).open_after(over.mark)
+    total = counts.total
     if grouping.max_rows is not None and total > grouping.max_rows:
         raise StateOverflowError((total,), grouping.max_rows)
     if members is not None:
         keep_within([members.table], grouping.max_rows)
     shard.tally.matched = sum(table.num_rows for table in changes)
-    told = {"groups": sorted(counts.items()), **({"number": number} if members is not None else {})}
+    told = {**counts.numbers, **({"number": number} if members is not None else {})}
     told |= {SIGNED: 1} if signed else {}
     return shard.close(_settled(grouping, shard.after.received), changes, (total,), told)
 
@@ -163,11 +166,11 @@ def _over(grouping: GroupBy, shard: Shard) -> Over | None:
     return Over(grouping.settled or END, shard.after.received.get(grouping.ending, NO_MARK))
 
 
-def _recounted(spine: Spine, time: str) -> dict[int, int]:
-    """How many groups there are by their times."""
-    found: dict[int, int] = {}
+def _recounted(spine: Spine, time: str) -> EndCounts:
+    """How many groups there are by their times, which are told exactly as far as possible."""
+    found = EndCounts()
     for rows in spine.merged():
-        found = counted(found, np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
+        found = found.changed(np.minimum(rows.times[time], HIGHEST - 1), np.ones(len(rows), np.int64))
     return found
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.changes import firsts, key_ids
 from watersmeet.joins.core.condition import same
-from watersmeet.joins.core.matching import Bools, Ints, Pairs, match
+from watersmeet.joins.core.matching import HIGHEST, Bools, Ints, Pairs, match
+from watersmeet.joins.core.operator import END_OF_INPUT
 from watersmeet.joins.group.format_1 import exact
 from watersmeet.joins.state.budget import Budget
 from watersmeet.joins.state.layout import Layout, Over, Rows, as_int64, one_batch, together
@@ -30,6 +32,9 @@ SIGNED = "signed"
 """Among the numbers of the directory: ``min``, ``max``, ``first``, ``last`` and the like show -0.0 as such, and keys
 show 0.0 for it at every depth. A state without it has shown 0.0 for -0.0 as a value, and -0.0 inside structs and arrays
 as a key. It goes on like that, so that rows leave as they came."""
+
+MOST_ENDS = 1_024
+"""So many different ends of windows are told apart in the directory, which every batch reads and writes."""
 
 BUDGET = Budget(block=65_536, in_order=True, chunk=262_144)
 
@@ -94,19 +99,90 @@ def is_gone(groups: pa.RecordBatch, keys: Sequence[str]) -> Bools:
     return count == 0 if keys else np.zeros(len(count), np.bool_)
 
 
-def counted(counts: Mapping[int, int], ends: Ints, changes: Ints) -> dict[int, int]:
-    """How many groups there are by the end of their windows, after changes.
+@dataclass(frozen=True)
+class EndCounts:
+    """How many groups there are by the end of their windows; ends are rounded up to a multiple of ``grain``.
 
-    >>> counted({7: 2, 8: 1}, np.array([8, 9]), np.array([-1, 1]))
-    {7: 2, 9: 1}
+    The grain is a power of two, and doubles until there are at most `MOST_ENDS` different ends: sessions have as many
+    as there are sessions, and every batch writes all counts. Groups whose windows have ended are counted until their
+    rounded end is reached, so that with a grain above 1 the total may be a little too high.
     """
-    # Few, which is why they are not sorted.
-    found = pa.array(ends).dictionary_encode()
-    sums = np.bincount(found.indices, changes, len(found.dictionary)).astype(np.int64)
-    after = dict(counts)
-    for end, change in zip(found.dictionary.to_pylist(), sums.tolist(), strict=True):
-        after[end] = after.get(end, 0) + change
-    return {end: number for end, number in after.items() if number}
+
+    counts: Mapping[int, int] = field(default_factory=dict[int, int])
+    grain: int = 1
+
+    @staticmethod
+    def of(numbers: Mapping[str, Any]) -> EndCounts:
+        """Those that the numbers of a directory tell; a state from before has every end."""
+        counts = EndCounts(dict[int, int](numbers.get("groups", ())), int(numbers.get("grain", 1)))
+        return counts.coarse(_grain_of(np.array(list(counts.counts), np.int64), counts.grain))
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What is kept of them."""
+        return {"groups": sorted(self.counts.items()), **({"grain": self.grain} if self.grain > 1 else {})}
+
+    @property
+    def total(self) -> int:
+        """How many groups there are."""
+        return sum(self.counts.values())
+
+    def changed(self, ends: Ints, changes: Ints) -> EndCounts:
+        """The same after changes of groups with these ends.
+
+        >>> EndCounts({7: 2, 8: 1}).changed(np.array([8, 9]), np.array([-1, 1])).counts
+        {7: 2, 9: 1}
+        >>> EndCounts({8: 1}, grain=8).changed(np.array([3, 17]), np.array([1, 1])).counts
+        {8: 2, 24: 1}
+        """
+        grain = _grain_of(np.concatenate([np.array(list(self.counts), np.int64), ends]), self.grain)
+        # Few, which is why they are not sorted.
+        found = pa.array(_rounded_up(ends, grain)).dictionary_encode()
+        sums = np.bincount(found.indices, changes, len(found.dictionary)).astype(np.int64)
+        after = dict(self.coarse(grain).counts)
+        for end, change in zip(found.dictionary.to_pylist(), sums.tolist(), strict=True):
+            after[end] = after.get(end, 0) + change
+        return EndCounts({end: number for end, number in after.items() if number}, grain)
+
+    def coarse(self, grain: int) -> EndCounts:
+        """The same with ends rounded up to multiples of another grain, no smaller than its own."""
+        if grain == self.grain:
+            return self
+        after: dict[int, int] = {}
+        ends = _rounded_up(np.array(list(self.counts), np.int64), grain)
+        for end, number in zip(ends.tolist(), self.counts.values(), strict=True):
+            after[end] = after.get(end, 0) + number
+        return EndCounts(after, grain)
+
+    def open_after(self, mark: int) -> EndCounts:
+        """Those of windows that end after a mark; where none are left, ends are told exactly again.
+
+        What has no end, or one that did not fit, is open until the end of input.
+        """
+        never = int(HIGHEST) - 1 if mark < END_OF_INPUT else END_OF_INPUT + 1
+        left = {end: number for end, number in self.counts.items() if end > mark or end >= never}
+        return EndCounts(left, self.grain if left else 1)
+
+
+def _grain_of(ends: Ints, grain: int) -> int:
+    """The smallest grain from this one on with which few enough different ends are left."""
+    ends = np.sort(ends)
+    # With the largest grain there are six at most, the ends of 64 bits among them.
+    while grain < 2**62 and np.count_nonzero(np.diff(_rounded_up(ends, grain))) >= MOST_ENDS:
+        grain *= 2
+    return grain
+
+
+def _rounded_up(ends: Ints, grain: int) -> Ints:
+    """Ends as the next multiples of a power of two; where these do not fit 64 bits, the highest but one.
+
+    The highest number is the end of groups that never end, and stays.
+    """
+    if grain == 1:
+        return ends
+    less = grain - 1
+    above = np.where(ends > HIGHEST - 1 - less, HIGHEST - 1, (ends + less) & ~np.int64(less))
+    return np.where(ends == HIGHEST, ends, above)
 
 
 def _pairs(rows: Rows, keys: pa.RecordBatch, codes: Ints, asked: Ints) -> Pairs:

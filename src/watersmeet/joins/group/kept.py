@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.joins.core.identity import Identity
 from watersmeet.joins.core.matching import HIGHEST
-from watersmeet.joins.group.groups import END, SIGNED
+from watersmeet.joins.group.groups import END, SIGNED, EndCounts
 from watersmeet.joins.state.kept import REPLACED, Keeping, Kept, Until
 from watersmeet.joins.state.layout import as_int64
 from watersmeet.joins.state.look import Look
@@ -41,11 +41,11 @@ def numbers(identity: Identity, parts: Sequence[Mapping[str, Any]], look: Look) 
     if rows is not None:
         is_windowed = END in rows.table.schema.names
         ends = as_int64(rows.table.column(END)) if is_windowed else np.full(len(rows), HIGHEST)
-    counted = [list(map(int, pair)) for pair in zip(*np.unique(ends, return_counts=True), strict=True)]
+    counted = EndCounts().changed(ends, np.ones(ends.size, np.int64))
     arrivals = [int(one["number"]) for one in parts if "number" in one]
     is_signed = all(one.get(SIGNED) for one in parts if one)
     return {
-        "groups": counted,
+        **counted.numbers,
         **({"number": max(arrivals)} if arrivals else {}),
         **({SIGNED: 1} if is_signed else {}),
     }
