@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -204,6 +206,63 @@ def test_a_group_that_ends_at_the_lowest_time_has_not_ended_before_there_is_a_ma
         step = reference.step({0: some}, marks)
         assert test_group.spelled(test_group.tuples(emission.rows)) == test_group.spelled(step.rows)
         assert emission.report.state == step.state
+
+
+OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
+"""A NaN of other bits than `math.nan`."""
+FLOAT_KEYS = {None: (None, None), 1: (0.0, -0.0), 2: (math.nan, OTHER_NAN), 3: (1.5, 1.5)}
+
+
+def float_keys(rows: Any, column: str = "k") -> Any:
+    """The same rows with a DOUBLE for each whole number in a key column: equal ones that differ in their bits."""
+    return tuple(
+        {name: FLOAT_KEYS[value][number % 2] if name[2:] == column else value for name, value in row.items()}
+        for number, row in enumerate(rows)
+    )
+
+
+def as_tables(tables: dict[int, pa.Table], rows: Any, column: str = "k") -> dict[int, pa.Table]:
+    """The tables with the keys that the rows have."""
+    found: dict[int, pa.Table] = {}
+    for port, table in tables.items():
+        at, name = table.schema.get_field_index(f"{'lr'[port]}.{column}"), f"{'lr'[port]}.{column}"
+        found[port] = table.set_column(at, name, pa.array([row[name] for row in rows[port]], pa.float64()))
+    return found
+
+
+def with_plain_keys(batch: Any) -> Any:
+    """The batch without keys, whose tables get them by `as_tables`."""
+    left, right = (tuple({n: None if n[2:] == "k" else v for n, v in row.items()} for row in rows) for rows in batch)
+    return left, right
+
+
+@quick
+@given(st.data())
+def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_interval_join(data: st.DataObject) -> None:
+    join = data.draw(strategies.joins())
+    reference, store = Reference(join), MemoryStore()
+    for drawn in data.draw(strategies.histories(join)):
+        rows = tuple(float_keys(some) for some in drawn.rows)
+        plain = strategies.Batch(with_plain_keys(rows), drawn.marks)
+        step = reference.step(dict(enumerate(rows)), drawn.marks)
+        emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
+        assert test_properties.emitted(emission) == test_properties.multiset(step.rows)
+        assert (emission.report.state, dict(emission.report.watermarks)) == (step.state, step.watermarks)
+
+
+@quick
+@given(st.data())
+def test_keys_that_are_equal_but_differ_in_their_bits_are_one_partition_of_a_window(data: st.DataObject) -> None:
+    join = data.draw(windows.joins())
+    reference, store = WindowReference(join), MemoryStore()
+    for drawn in data.draw(windows.histories(join)):
+        rows = tuple(float_keys(some) for some in drawn.rows)
+        plain = replace(drawn, rows=with_plain_keys(rows))
+        step = reference.step(dict(enumerate(rows)), drawn.marks)
+        emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
+        assert test_group.spelled(test_window_properties.emitted(emission)) == test_group.spelled(step.rows)
+        report = emission.report
+        assert (report.state, report.dropped, report.partitions) == (step.state, step.dropped, step.partitions)
 
 
 _EXTREMES = (LOWEST, LOWEST + 1, -1, 0, 1, HIGHEST - 1, HIGHEST, None)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from watersmeet.joins.core.changes import key_ids
 from watersmeet.joins.core.matching import HIGHEST, LOWEST, Bools, Ints, shifted, stable_order
 from watersmeet.joins.state.layout import Layout, Rows, as_int64
 from watersmeet.joins.window.limits import beyond_count, beyond_rows, lasting
@@ -142,18 +142,15 @@ def lives(
 
 
 def partition_numbers(table: pa.RecordBatch, columns: tuple[str, ...], size: int) -> tuple[Ints, int]:
-    """A number per row, equal where all columns are, NULL being equal to NULL, and how many numbers there are.
+    """A number per row, equal where all columns are equal as in GROUP BY, and how many numbers there are.
 
     >>> partition_numbers(pa.record_batch({"a": [7, None, 7, None], "b": ["x", "y", "x", "z"]}), ("a", "b"), 4)
     (array([0, 1, 0, 2]), 3)
     """
     if not columns:
         return np.zeros(size, np.int64), 1
-    numbers, count = _encoded(table.column(columns[0]))
-    for name in columns[1:]:
-        more, many = _encoded(table.column(name))
-        numbers, count = _encoded(pa.array(numbers * many + more))
-    return numbers, count
+    numbers = key_ids(table, columns)
+    return numbers, int(numbers.max(initial=0)) + 1
 
 
 def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
@@ -188,14 +185,6 @@ def first_above(values: Ints, start: Ints, bound: Ints) -> Ints:
     found = position < len(values)
     found[found] = values[position[found]] > bound[found]
     return np.where(found, position, len(values))
-
-
-def _encoded(column: pa.Array) -> tuple[Ints, int]:
-    if pa.types.is_floating(column.type):
-        # 0.0 for -0.0, which GROUP BY does not tell apart either.
-        column = pc.add(column, pa.scalar(0.0, column.type))
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), max(len(encoded.dictionary), 1)
 
 
 def _is_stored(spec: WindowSpec, rows: Window) -> Bools:
