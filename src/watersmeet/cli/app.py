@@ -401,6 +401,9 @@ def run(
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Make the state of a changed query anew from what its sources have.")
     ] = False,
+    sink_resume: Annotated[
+        bool, typer.Option("--sink-resume", help="Rewind sinks that are ahead of a checkpoint from an older copy.")
+    ] = False,
     fail_fast: Annotated[
         bool, typer.Option("--fail-fast", help="Let a query that fails stop the others at once.")
     ] = False,
@@ -450,7 +453,8 @@ def run(
         cluster = Cluster.of(master, remote, conf or [], packages, jars)
         endpoint = Endpoint(metrics_port, metrics_host, hang_after)
         changed = "rebuild" if rebuild else "accept" if accept else "refuse"
-        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed)
+        ahead = "rewind" if sink_resume else "refuse"
+        then = OnFailure(restart_limit if restart is Restart.on_failure else 0, fail_fast, changed, ahead)
         trigger = "end" if end else "available_now" if once else "continuous"
         logging = Logging(log_level.value, log_format.value)
         run_project(path, trigger, cluster, format, endpoint, then, Page(page, page_host, not no_rows), logging)

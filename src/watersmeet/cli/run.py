@@ -104,12 +104,14 @@ class Cluster:
 class OnFailure:
     """What is done when something fails: how often it is started again, and whether one query stops all others.
 
-    ``changed``: what becomes of queries that have changed since their checkpoints were written.
+    ``changed``: what becomes of queries that have changed since their checkpoints were written. ``ahead``: what becomes
+    of sinks that have batches which the checkpoint, put back from an older copy, does not have.
     """
 
     restarts: int = 0
     stops_all: bool = False
     changed: Literal["refuse", "accept", "rebuild"] = "refuse"
+    ahead: Literal["refuse", "rewind"] = "refuse"
 
 
 @dataclass(frozen=True)
@@ -255,6 +257,7 @@ def run_opened(
                 storage=storage,
                 trigger=trigger,
                 accepting=then.changed,
+                ahead=then.ahead,
                 then=watching.OnFailure(then.restarts, "stop" if then.stops_all else "go on"),
                 told="some" if page.has_rows else "none",
                 on_progress=show,

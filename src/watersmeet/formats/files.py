@@ -16,6 +16,7 @@ from watersmeet.type_names import TYPES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.table_sinks import Target
 
 WHICH_FILES = frozenset({"path", "maxfilespertrigger", "maxbytespertrigger", "latestfirst", "maxfileage", "cleansource",
@@ -126,3 +127,28 @@ class FileSink(SinkFormat):
             wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
             raise WatersmeetError([replace(wrong, place=place)])
         Files(target).check_start(spark, place)
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch that a table as it is has; other files are replaced by batches that are written again."""
+        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+
+        return snapshot_of(target).position(run_of(target.checkpoint)) if target.changes == "snapshot" else None
+
+    def way_back(self, target: Target, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is."""
+        return f"put the checkpoint and the folder {target.sink.said[PATH]} back to the same moment."
+
+    def can_rewind(self, target: Target, spark: SparkSession) -> bool:
+        """Whether the version of the table that the checkpoint ends with is still there."""
+        from watersmeet.spark.sinks.positions import BatchPlans
+        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+
+        plans = BatchPlans.of(spark, target.checkpoint)
+        return snapshot_of(target).version_at_end(run_of(target.checkpoint), plans) is not None
+
+    def rewind(self, target: Target, spark: SparkSession) -> None:
+        """Put that version back."""
+        from watersmeet.spark.sinks.positions import BatchPlans
+        from watersmeet.spark.sinks.table_sinks import run_of, snapshot_of
+
+        snapshot_of(target).rewind(run_of(target.checkpoint), BatchPlans.of(spark, target.checkpoint))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.table_sinks import Target
 
 Delivery = Literal["at_least_once", "exactly_once"]
@@ -230,6 +231,20 @@ class KafkaSink(SinkFormat):
         from watersmeet.spark.sinks.records import record_writer
 
         return record_writer(target)
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch that the topic has, if it gets each once."""
+        if self.delivery != "exactly_once":
+            return None
+        from watersmeet.spark.sinks.kafka import Transactions
+
+        return Transactions(target, self.topic or "").position()
+
+    def way_back(self, target: Target, last: int) -> str:
+        """What to do about a topic that is not where its checkpoint is."""
+        from watersmeet.spark.sinks.kafka import Transactions
+
+        return Transactions(target, self.topic or "").way_back
 
     @property
     def way_out(self) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.postgres import Postgres
     from watersmeet.spark.sinks.table_sinks import Target
 
@@ -27,6 +28,7 @@ class PostgresSink(SinkFormat):
     unasked: ClassVar[Changes | None] = "upsert"
     is_of_spark: ClassVar = False
     is_batched: ClassVar = True
+    has_every_batch: ClassVar = True
 
     @classmethod
     def covers(cls, sink: Sink) -> bool:
@@ -68,7 +70,17 @@ class PostgresSink(SinkFormat):
 
     def writer(self, target: Target) -> Write:
         """What puts batches into the table."""
-        from watersmeet.spark.sinks.table_sinks import run_of
+        from watersmeet.spark.sinks.table_sinks import plans_of, run_of
 
         postgres = self._table_of(target)
-        return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint))
+        return lambda batch, number: postgres.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        from watersmeet.spark.sinks.table_sinks import run_of
+
+        return self._table_of(target).position(run_of(target.checkpoint))
+
+    def way_back(self, target: Target, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is."""
+        return self._table_of(target).way_back(last)

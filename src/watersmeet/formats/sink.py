@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.table_sinks import Target
 
 Changes = Literal["log", "snapshot", "upsert"]
@@ -43,6 +44,7 @@ class SinkFormat:
     - ``is_of_spark``: Spark must know the format
     - ``is_batched``: it is always written batch by batch, never by a streaming sink of Spark's
     - ``has_files``: it is files in a folder, which can be renamed and replaced
+    - ``has_every_batch``: it remembers its last batch, and every batch counts, one without rows too
     """
 
     sink: Sink
@@ -56,6 +58,7 @@ class SinkFormat:
     is_of_spark: ClassVar[bool] = True
     is_batched: ClassVar[bool] = False
     has_files: ClassVar[bool] = False
+    has_every_batch: ClassVar[bool] = False
 
     @classmethod
     def covers(cls, sink: Sink) -> bool:
@@ -139,6 +142,21 @@ class SinkFormat:
         from watersmeet.spark.sinks.table_sinks import batch_writer
 
         return batch_writer(target)
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch of this run that it has; None: it has none, or does not remember batches."""
+
+    def way_back(self, target: Target, last: int) -> str:
+        """What to do about a sink that is not where its checkpoint is, which ends at the batch ``last``."""
+        return f"put {self.sink.name} and the checkpoint back to the same moment."
+
+    def can_rewind(self, target: Target, spark: SparkSession) -> bool:
+        """Whether what came after the last batch of the checkpoint can be taken back, exactly."""
+        return False
+
+    def rewind(self, target: Target, spark: SparkSession) -> None:
+        """Take back what came after the last batch of the checkpoint."""
+        raise NotImplementedError
 
     def wrong_option(self, option: str, reason: str, hint: str) -> Refusal:
         """The refusal of an option."""

@@ -88,8 +88,9 @@ def write_logs(
     for one in steps:
         _write_offsets(made, one, {**was.heads[one], "conf": dict(conf)}, lines[one])
     if batch:
-        # Spark reads the batch before the last as well.
-        _write_offsets(made, batch - 1, {**was.heads[batch], "conf": dict(conf)}, lines[batch])
+        # Spark reads the batch before the last as well. Sinks know by its time which batch it is: this one is neither.
+        head = {**was.heads[batch], "conf": dict(conf), "batchTimestampMs": 0}
+        _write_offsets(made, batch - 1, head, lines[batch])
 
 
 def _write_offsets(made: Path, batch: int, head: Mapping[str, Any], lines: Sequence[str]) -> None:

@@ -18,6 +18,8 @@ from watersmeet.spark.private.told import is_state_schema, is_whole_changelog, u
 PLANNED, DONE = "offsets", "commits"
 """The folders of a checkpoint with a file per batch: from when it was planned, and from when it was done."""
 
+RESUME = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
+
 _TORN = "is torn, or not what Spark has written there"
 
 
@@ -42,7 +44,7 @@ def state_damage(text: str) -> WatersmeetError | None:
 
 def damaged(checkpoint: str, file: str, reason: str, anew: str) -> WatersmeetError:
     """The refusal of a checkpoint for a file of it."""
-    hint = f"put back that file, or the checkpoint, from a copy; or {anew}"
+    hint = f"put back that file, or the checkpoint, from a copy ({RESUME}); or {anew}"
     return refuse("DAMAGED_CHECKPOINT", checkpoint=checkpoint, file=file, reason=reason, hint=hint)
 
 

@@ -42,6 +42,7 @@ from watersmeet.spark.refusals import is_unknown_format, unwritten
 from watersmeet.spark.run.changes import Accepting, continued, to_rebuild
 from watersmeet.spark.run.clock import check_clocks
 from watersmeet.spark.run.owner import Owner
+from watersmeet.spark.run.resume import SinkAhead, is_ahead
 from watersmeet.spark.run.starts import read_owner
 from watersmeet.spark.sinks.table_sinks import Target, target_of
 from watersmeet.spark.sources.columnar import find_files
@@ -64,7 +65,8 @@ class Prepared:
     up before stream rows ask them. ``static``: the tables of which a copy is kept. ``malformed``: the frames of rows
     that could not be read, if they are kept. ``follows``: what follows from changes since its checkpoint was written,
     and ``owner`` whose that is once they are accepted; None: whose it is now. ``rebuilding``: its state is to be made
-    anew before it starts.
+    anew before it starts. ``ahead``: the targets that have batches which the checkpoint does not have, and are to be
+    rewound.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Prepared:
     follows: tuple[Follows, ...] = ()
     owner: Owner | None = None
     rebuilding: Rebuilding | None = None
+    ahead: tuple[Target, ...] = ()
 
     @property
     def result(self) -> DataFrame:
@@ -135,12 +138,13 @@ def prepare(
     by_spark: Collection[str] = (),
     accepting: Accepting = "refuse",
     told: RowsTold = "none",
+    ahead: SinkAhead = "refuse",
 ) -> list[Prepared]:
     """All queries of a script, or one error with all that speaks against starting them.
 
     ``analyzed``: the queries as they may run, where that is known already. ``by_spark``: sources whose files no worker
     may read itself. ``accepting``: what becomes of queries that have changed, but can go on. ``told``: whether some
-    rows are told of with the numbers of a batch.
+    rows are told of with the numbers of a batch. ``ahead``: what becomes of sinks that are ahead of their checkpoint.
     """
     check_provider(spark)
     refusals: list[Refusal] = []
@@ -154,7 +158,7 @@ def prepare(
         for number, (asked, query) in enumerate(zip(script.queries, analyzed or (), strict=False), 1):
             with _collecting(refusals):
                 name = asked.into or f"query{number}"
-                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting, told))
+                found.append(_prepared(script, asked, query, name, spark, storage, inputs, accepting, told, ahead))
     if refusals:
         raise WatersmeetError(refusals)
     return found
@@ -179,6 +183,7 @@ def _prepared(
     inputs: Inputs,
     accepting: Accepting,
     told: RowsTold,
+    ahead: SinkAhead,
 ) -> Prepared:
     checkpoint, marks = storage / "checkpoints" / name, storage / "marks" / name
     anew = _anew(asked)
@@ -218,12 +223,16 @@ def _prepared(
         for c, into, span in _others(asked)
         if into is not None
     }
-    for one in (target, *others.values()):
-        one.format.check_target(one, script.place(one.sink.span), spark)
+    places = [(one, script.place(one.sink.span)) for one in (target, *others.values())]
+    for one, where in places:
+        one.format.check_target(one, where, spark)
+    rewinds = tuple(one for one, where in places if is_ahead(one, spark, ahead, where))
     target.format.check_rows(target, built.compiled.result.drop(*others), place)
     used = {scan.source.name for scan in scan_plans(planned.plan.relation)} if keeps_malformed else set[str]()
     unread = kept_apart([source for source in script.sources if source.name in used], looked)
-    found = Prepared(name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding)
+    found = Prepared(
+        name, built, target, place, marks, others, tables, static, unread, follows, owner, rebuilding, rewinds
+    )
     if recorded is not None and owner is not None and owner.clocks != recorded.clocks:
         sources = sources_of(found.result.writeStream)
         check_clocks(folder_of(spark, checkpoint), str(checkpoint), recorded, owner, sources, anew)

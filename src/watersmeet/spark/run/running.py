@@ -36,6 +36,7 @@ from watersmeet.spark.run.clock import take_clocks
 from watersmeet.spark.run.damage import state_damage
 from watersmeet.spark.run.owner import Owner
 from watersmeet.spark.run.prepare import Prepared, prepare
+from watersmeet.spark.run.resume import SinkAhead, rewind
 from watersmeet.spark.run.starts import before_start, read_owner
 from watersmeet.spark.run.watching import Listeners, OnFailure, Ways, watch
 from watersmeet.spark.sinks.outputs import Write, split_outputs
@@ -58,6 +59,7 @@ def run_script(
     then: OnFailure = OnFailure(),  # noqa: B008 - it is frozen
     accepting: Accepting = "refuse",
     told: RowsTold = "none",
+    ahead: SinkAhead = "refuse",
     on_progress: Callable[[Progress], None] = lambda progress: None,
     on_start: Callable[[str], None] = lambda query: None,
     on_failure: Callable[[str, str, float | None], None] = lambda query, why, again: None,
@@ -76,6 +78,7 @@ def run_script(
     one that failed, why, and in how many seconds it starts again (None: it does not), ``on_life`` that of one that had
     a batch or waits for rows, ``on_end`` that of one that has ended; ``on_news`` what there is to say of
     tables that are being loaded and of queries that start again. ``told``: whether progress has some of the rows.
+    ``ahead``: what becomes of sinks that have batches which the checkpoint, put back from an older copy, does not have.
     """
     if not script.queries:
         raise refuse("NO_QUERY", script=script.name)
@@ -84,7 +87,7 @@ def run_script(
         _set(script, spark)
         listeners = Listeners(on_progress, on_start, on_failure, on_life, on_end, on_news, is_interrupted)
         try:
-            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting, told=told)
+            preparing = partial(prepare, script, spark, storage, analyzed, accepting=accepting, told=told, ahead=ahead)
             _run_through(preparing, trigger, then, listeners, failed)
         except KeyboardInterrupt:
             # Whoever asks how the run went is to know what failed before.
@@ -116,6 +119,8 @@ def _run_through(
         prepared = [query for query in preparing(by_spark) if query.name not in failed]
         for query in prepared:
             _rebuild(query, listeners)
+            for target in query.ahead:
+                listeners.on_news(f"{query.name}: {rewind(target, query.result.sparkSession)}")
             _make_ready(query)
             for one in query.follows:
                 listeners.on_news(f"{query.name}: {one.change}: {one.consequence}.")

@@ -1,8 +1,10 @@
 """Kafka as a sink: at least once by Spark's own writer, or exactly once, a batch in one transaction.
 
-The transaction that brings the records of a batch also commits its number, as an offset of a group of the query. A
-batch that is repeated after a failure is found there and not written again; who reads with ``read_committed`` never
-sees a part of one. Records come one partition at a time: never are all of them in memory here.
+The transaction that brings the records of a batch also commits its number, as an offset of a group of the query, and
+when Spark planned it, as the metadata of that offset. A batch that is repeated after a failure is found there and not
+written again; who reads with ``read_committed`` never sees a part of one. Before its first batch a run commits that it
+has none, so that Kafka has forgotten an offset that is missing later. Records come one partition at a time: never are
+all of them in memory here.
 
 Exactly once needs confluent-kafka, so whoever asks for `Transactions` looks for that before.
 """
@@ -12,7 +14,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,8 +25,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from watersmeet.errors import refuse
 from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.positions import BatchPlans, Position
 from watersmeet.spark.sinks.records import records_of
-from watersmeet.spark.sinks.table_sinks import Target, run_of
+from watersmeet.spark.sinks.table_sinks import Target, plans_of, run_of
 
 SECONDS, TRANSACTION_SECONDS = 30.0, 300.0
 """How long Kafka has for an answer, and how long a transaction may take."""
@@ -92,14 +94,15 @@ class Transactions:
     target: Target
     topic: str
     _producer: Producer | None = field(default=None, init=False)
-    _written: int = field(default=-1, init=False)
+    _position: Position | None = field(default=None, init=False)
     _since: float = field(default_factory=time.time, init=False)
 
     def write(self, batch: DataFrame, number: int) -> None:
         """Write a batch, unless it is known to be written."""
         try:
-            producer = self._producer or self._started(number)
-            if number <= self._written:
+            plans = plans_of(batch, self.target)
+            producer = self._producer or self._started(number, plans)
+            if plans.has_batch(self._position, number, self.topic, self.way_back):
                 go_over(batch)
                 return
             self._send(producer, batch, number)
@@ -112,7 +115,19 @@ class Transactions:
             self._give_up()
             raise
 
-    def _started(self, number: int) -> Producer:
+    def position(self) -> Position | None:
+        """The last batch that the topic has."""
+        try:
+            return _position_of(self._committed())
+        except KafkaException as error:
+            raise refuse("TOPIC_NOT_WRITTEN", topic=self.topic, reason=_reason(error)) from error
+
+    @property
+    def way_back(self) -> str:
+        """What to do about a topic that is not where its checkpoint is."""
+        return "put back a newer copy of the checkpoint; or start again, with a new storage folder and a new topic."
+
+    def _started(self, number: int, plans: BatchPlans) -> Producer:
         """A producer that has ended what was left open under its name, and knows what is written."""
         producer = Producer({
             "compression.type": "lz4", "linger.ms": "20",
@@ -121,9 +136,12 @@ class Transactions:
         })  # fmt: skip
         producer.init_transactions(SECONDS)
         found = self._committed()
-        if found.offset < 0 and number > 0 and self._is_repeated(number):
-            raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
-        self._producer, self._written = producer, max(found.offset, 0) - 1
+        if found.offset < 0:
+            if self._is_repeated(number, plans) and not self._is_untouched():
+                raise refuse("BATCH_NOT_KNOWN", topic=self.topic, number=str(number), name=self.target.sink.name)
+            producer.begin_transaction()
+            self._commit(producer, TopicPartition(self.topic, _MARKED, number))
+        self._producer, self._position = producer, _position_of(found)
         return producer
 
     def _committed(self) -> TopicPartition:
@@ -140,11 +158,21 @@ class Transactions:
                     raise
                 time.sleep(0.2)
 
-    def _is_repeated(self, number: int) -> bool:
+    def _is_repeated(self, number: int, plans: BatchPlans) -> bool:
         """Whether a batch was planned before this run, as far as that can be seen."""
-        with suppress(OSError):
-            return (self.target.checkpoint / "offsets" / str(number)).stat().st_mtime < self._since
-        return False
+        planned_at = plans.planned_at(number)
+        return planned_at is not None and planned_at < self._since * 1000
+
+    def _is_untouched(self) -> bool:
+        """Whether nothing was ever written to the topic, by this run or by others."""
+        partitions = self._group.list_topics(self.topic, timeout=SECONDS).topics[self.topic].partitions
+        ends = (self._group.get_watermark_offsets(TopicPartition(self.topic, p), timeout=SECONDS) for p in partitions)
+        return all(end[1] == 0 for end in ends)
+
+    def _commit(self, producer: Producer, mark: TopicPartition) -> None:
+        """End a transaction, with how far the query is."""
+        producer.send_offsets_to_transaction([mark], self._group.consumer_group_metadata(), SECONDS)
+        producer.commit_transaction(TRANSACTION_SECONDS)
 
     def _send(self, producer: Producer, batch: DataFrame, number: int) -> None:
         rows = _as_sent(records_of(self.target, batch, number)).persist()
@@ -154,12 +182,11 @@ class Transactions:
             producer.begin_transaction()
             for row in rows.toLocalIterator():
                 _produce(producer, self.topic, row)
-            mark = TopicPartition(self.topic, _MARKED, number + 1)
-            producer.send_offsets_to_transaction([mark], self._group.consumer_group_metadata(), SECONDS)
-            producer.commit_transaction(TRANSACTION_SECONDS)
+            position = plans_of(batch, self.target).position(number)
+            self._commit(producer, TopicPartition(self.topic, _MARKED, number + 1, position.to_text()))
         finally:
             rows.unpersist()
-        self._written = number
+        self._position = position
 
     def _give_up(self) -> KafkaException | None:
         """Forget the producer; what it left open ends now, or when the next one starts, and why."""
@@ -184,6 +211,11 @@ class Transactions:
     def _group(self) -> Consumer:
         """The group whose offset is the number of the latest batch. Nobody reads in it."""
         return Consumer({**_of_reader(self._settings), "group.id": self._name, "enable.auto.commit": "false"})
+
+
+def _position_of(committed: TopicPartition) -> Position | None:
+    """The position that an offset stands for: the number of the next batch; None: no batch is written."""
+    return Position.from_text(committed.metadata, committed.offset - 1) if committed.offset > 0 else None
 
 
 def _of_reader(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Postgres as a sink, exactly once: the rows of a batch and its number go into the database in one transaction.
 
 The table ``watersmeet_batches`` says of every query which batch it wrote last; a batch that is repeated after a failure
-is found there and not written again. Rows come one partition at a time and are copied into a temporary table, from
-which SQL puts them into place: never are all of them in memory here.
+is found there and not written again (`postgres_batches`). Rows come one partition at a time and are copied into a
+temporary table, from which SQL puts them into place: never are all of them in memory here.
 
 Needs psycopg, so whoever imports this module looks for that before.
 """
@@ -25,12 +25,11 @@ from watersmeet.formats.postgres import PostgresSink
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.spark.exchange.consolidate import consolidated
 from watersmeet.spark.sinks.outputs import go_over
+from watersmeet.spark.sinks.positions import BatchPlans, Position
+from watersmeet.spark.sinks.postgres_batches import BATCHES, BatchRecord, lock_record, read_record, table_exists
 from watersmeet.spark.sinks.postgres_types import text_for_postgres, type_in_postgres
 
 Connection = psycopg.Connection[Any]
-
-BATCHES = "watersmeet_batches"
-"""The table in which the batches that were written are recorded."""
 
 _NEW = Identifier("watersmeet_new")
 """The temporary table that a batch is copied into."""
@@ -90,7 +89,7 @@ class Postgres:
         """Refuse what can be known to fail before the query starts."""
         try:
             with self.connect() as connection:
-                is_there = _exists(connection, self._target)
+                is_there = table_exists(connection, self._target)
         except psycopg.OperationalError as error:
             told = {"name": self.format.sink.name, "does": "writes to", "table": self.table}
             raise refuse("DATABASE_UNREACHABLE", place, **told, reason=_reason(error)) from error
@@ -105,7 +104,7 @@ class Postgres:
         rows = rows.drop(CHANGE) if self.key else rows
         try:
             with self.connect() as connection:
-                if _exists(connection, self._target):
+                if table_exists(connection, self._target):
                     self._make_new(connection, rows)
                     names = [field.name for field in _fields(rows)]
                     connection.execute(SQL("EXPLAIN {}").format(self._insertion(names)))
@@ -116,10 +115,28 @@ class Postgres:
             told = {"sink": self.format.sink.name, "table": self.table, "hint": hint}
             raise refuse("SINK_UNFIT", place, **told, reason=_reason(error)) from error
 
-    def write(self, batch: DataFrame, number: int, run: str) -> None:
-        """Write a batch, unless it is recorded as written. What has a key comes as changes, other rows are added."""
+    def position(self, run: str) -> Position | None:
+        """The last batch of a run that the table has; refused if it has those of another run."""
         with self.connect() as connection:
-            if self._is_written(connection, number, run):
+            record = read_record(connection, self.writer)
+        self._check_run(record, run)
+        return None if record is None else record.position
+
+    def way_back(self, last: int) -> str:
+        """What to do about a table that is not where its checkpoint is, which ends at a batch."""
+        accept = f"UPDATE {BATCHES} SET batch = {last}, plan = NULL WHERE query = '{self.writer}'"
+        moment = f"put the checkpoint and {self.table}, with {BATCHES}, back to the same moment."
+        return f"{moment} If you have put the rows of {self.table} right by hand: `{accept}`."
+
+    def write(self, batch: DataFrame, number: int, run: str, plans: BatchPlans | None = None) -> None:
+        """Write a batch, unless it is recorded as written. Rows of a table come as changes, those of a stream stay.
+
+        ``plans``: the batches of the checkpoint, in which the recorded one must be planned.
+        """
+        with self.connect() as connection:
+            record = lock_record(connection, self.writer, run)
+            self._check_run(record, run)
+            if self._is_written(record, number, plans):
                 go_over(batch)
                 return
             rows = (consolidated(batch) if self.key else batch).persist()
@@ -127,30 +144,36 @@ class Postgres:
                 self._copy(connection, rows)
             finally:
                 rows.unpersist()
+            if record.is_first:
+                record = replace(record, had_rows=self._has_rows(connection))
             self._create(connection, rows)
             names = [field.name for field in _fields(rows)]
             if self.key:
                 self._check_unique(connection)
+                if not record.had_rows:
+                    self._check_new_keys(connection)
                 self._delete(connection)
             connection.execute(self._insertion(names))
-            record = SQL("INSERT INTO {} VALUES (%s, %s, %s) ON CONFLICT (query) DO UPDATE SET batch = excluded.batch")
-            connection.execute(record.format(Identifier(BATCHES)), (self.writer, number, run))
+            record.after(Position(number) if plans is None else plans.position(number)).write(connection)
 
-    def _is_written(self, connection: Connection, number: int, run: str) -> bool:
-        batches = Identifier(BATCHES)
-        if not _exists(connection, batches):
-            # Two queries may come here at once.
-            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (BATCHES,))
-            columns = SQL("(query text PRIMARY KEY, batch bigint NOT NULL, run text NOT NULL)")
-            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} {}").format(batches, columns))
-        recorded = SQL("SELECT batch, run FROM {} WHERE query = %s FOR UPDATE").format(batches)
-        found = connection.execute(recorded, (self.writer,)).fetchone()
-        if found is not None and found[1] != run:
-            record = f"`{self.writer}` in {BATCHES}"
+    def _check_run(self, record: BatchRecord | None, run: str) -> None:
+        if record is not None and record.run != run:
+            shown = f"`{self.writer}` in {BATCHES}"
             forget = f"DELETE FROM {BATCHES} WHERE query = '{self.writer}'"
             hint = f"continue with its storage folder; or empty the table and forget that run: `{forget}`."
-            raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.table, record=record, hint=hint)
-        return found is not None and found[0] >= number
+            raise refuse("SINK_OF_ANOTHER_CHECKPOINT", target=self.table, record=shown, hint=hint)
+
+    def _is_written(self, record: BatchRecord, number: int, plans: BatchPlans | None) -> bool:
+        if plans is None:
+            return record.batch >= number
+        return plans.has_batch(record.position, number, self.table, self.way_back(number - 1))
+
+    def _has_rows(self, connection: Connection) -> bool:
+        """Whether the table holds rows, which are then of others."""
+        if not table_exists(connection, self._target):
+            return False
+        found = connection.execute(SQL("SELECT EXISTS (SELECT FROM {})").format(self._target)).fetchone()
+        return found is not None and bool(found[0])
 
     def _copy(self, connection: Connection, rows: DataFrame) -> None:
         """Copy a batch into the temporary table."""
@@ -167,7 +190,7 @@ class Postgres:
         connection.execute(SQL("CREATE TEMP TABLE {} ({}) ON COMMIT DROP").format(_NEW, columns))
 
     def _create(self, connection: Connection, rows: DataFrame) -> None:
-        if not self.may_create or _exists(connection, self._target):
+        if not self.may_create or table_exists(connection, self._target):
             return
         # A group of NULLs is a group, and what a join pads has NULLs in its key.
         nulls_equal = connection.info.server_version >= _NULLS_EQUAL
@@ -176,24 +199,41 @@ class Postgres:
         connection.execute(SQL("CREATE TABLE {} ({})").format(self._target, _listed((*_declared(rows), *key))))
 
     def _check_unique(self, connection: Connection) -> None:
+        """Refuse a batch that brings several rows of one key."""
         weight = Identifier(WEIGHT)
         several = SQL("SELECT {0} FROM {1} WHERE {2} > 0 GROUP BY {0} HAVING sum({2}) > 1 LIMIT 1")
-        found = connection.execute(several.format(self._key, _NEW, weight)).fetchone()
+        self._refuse_key(connection.execute(several.format(self._key, _NEW, weight)).fetchone())
+
+    def _check_new_keys(self, connection: Connection) -> None:
+        """Refuse a batch that brings a row, and takes none away, of a key of which the table has a row already."""
+        there = SQL("SELECT {} FROM {} AS new WHERE EXISTS (SELECT FROM {} AS old WHERE {}) LIMIT 1")
+        key = _listed(SQL("new.{}").format(Identifier(name)) for name in self.key)
+        for condition in self._matches:
+            found = there.format(key, self._keys_that("> 0"), self._target, condition)
+            self._refuse_key(connection.execute(found).fetchone())
+
+    def _refuse_key(self, found: tuple[Any, ...] | None) -> None:
         if found is not None:
             key = ", ".join(f"{name} = {value}" for name, value in zip(self.key, found, strict=True))
             raise refuse("KEY_NOT_UNIQUE", key=key, target=self.table)
 
     def _delete(self, connection: Connection) -> None:
         """Delete the rows of keys that go and do not come."""
-        weight = Identifier(WEIGHT)
-        gone = SQL("new.{0} < 0 AND NOT EXISTS (SELECT FROM {1} AS comes WHERE comes.{0} > 0 AND {2})")
-        goes = gone.format(weight, _NEW, self._same("comes", "IS NOT DISTINCT FROM"))
+        delete = SQL("DELETE FROM {} AS old USING {} AS new WHERE {}")
+        for condition in self._matches:
+            connection.execute(delete.format(self._target, self._keys_that("< 0"), condition))
+
+    def _keys_that(self, change: LiteralString) -> Composed:
+        """The keys of a batch of which all rows come, or all go. A key that has both is replaced."""
+        grouped = SQL("(SELECT {0} FROM {1} GROUP BY {0} HAVING bool_and({2} {3}))")
+        return grouped.format(self._key, _NEW, Identifier(WEIGHT), SQL(change))
+
+    @property
+    def _matches(self) -> Iterable[Composable]:
+        """When a row has the key of another: two conditions, since an index finds equal values but not equal NULLs."""
+        yield self._same("old", "=")
         has_null = SQL(" OR ").join(SQL("new.{} IS NULL").format(Identifier(key)) for key in self.key)
-        delete = SQL("DELETE FROM {} AS old USING {} AS new WHERE {} AND {}")
-        # Two statements, since an index finds equal values but not equal NULLs.
-        connection.execute(delete.format(self._target, _NEW, self._same("old", "="), goes))
-        alike = SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)
-        connection.execute(delete.format(self._target, _NEW, alike, goes))
+        yield SQL("{} AND ({})").format(self._same("old", "IS NOT DISTINCT FROM"), has_null)
 
     def _insertion(self, names: list[str]) -> Composed:
         columns = _listed(Identifier(name) for name in names)
@@ -226,11 +266,6 @@ class Postgres:
 
 def _reason(error: psycopg.Error) -> str:
     return str(error).strip().split("\n", 1)[0].removesuffix(".")
-
-
-def _exists(connection: Connection, table: Identifier) -> bool:
-    found = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
-    return found is not None and found[0] is not None
 
 
 def _fields(rows: DataFrame) -> list[StructField]:

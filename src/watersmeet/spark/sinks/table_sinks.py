@@ -33,6 +33,7 @@ from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.avro import in_avro
 from watersmeet.spark.sinks.files import Files
 from watersmeet.spark.sinks.outputs import BATCH, Write, write_rows
+from watersmeet.spark.sinks.positions import BatchPlans
 from watersmeet.spark.sinks.protobuf import in_protobuf
 from watersmeet.spark.sinks.snapshots import Snapshot
 from watersmeet.spark.sources.opening import OF_KEY
@@ -165,8 +166,18 @@ def _write_log(target: Target, batch: DataFrame, number: int, add: Callable[...,
         changes.unpersist()
 
 
-def _snapshot(target: Target) -> Write:
+def snapshot_of(target: Target) -> Snapshot:
+    """The folder that holds a table as it is."""
     options = target.plain.said
     folder = Path(local_path(options.pop(PATH)))
-    snapshot = Snapshot(folder, target.sink.format.lower(), options)
-    return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint))
+    return Snapshot(folder, target.sink.format.lower(), options)
+
+
+def _snapshot(target: Target) -> Write:
+    snapshot = snapshot_of(target)
+    return lambda batch, number: snapshot.write(batch, number, run_of(target.checkpoint), plans_of(batch, target))
+
+
+def plans_of(batch: DataFrame, target: Target) -> BatchPlans:
+    """The batches of the checkpoint that a batch belongs to."""
+    return BatchPlans.of(batch.sparkSession, target.checkpoint)

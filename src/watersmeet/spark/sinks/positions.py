@@ -1,0 +1,123 @@
+"""How far a sink is, compared with the batches that its checkpoint has planned.
+
+A sink that remembers its last batch skips the batches that it has. That is right only while it and the checkpoint have
+the same history. After an older copy of the checkpoint was put back, Spark plans the same numbers over other rows, and
+the sink would skip these. So a sink also remembers when Spark planned its last batch: ``batchTimestampMs`` in
+``offsets/N``, which Spark writes once, before the batch runs. The rest of that file is not stable: rescaling, a rebuild
+and a new clock write it again.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from watersmeet.errors import Place, WatersmeetError, refuse
+from watersmeet.spark.private.files import Folder, folder_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PLANNED, _DONE = "offsets", "commits"
+
+
+@dataclass(frozen=True)
+class Position:
+    """The last batch of a run that a sink has, and when Spark planned it, in milliseconds; None: that is not known."""
+
+    batch: int
+    planned_at: int | None = None
+
+    def to_text(self) -> str:
+        """The position as text.
+
+        >>> Position.from_text(Position(7, 1000).to_text(), 7)
+        Position(batch=7, planned_at=1000)
+        """
+        return json.dumps({"batch": self.batch, "planned_at": self.planned_at})
+
+    @staticmethod
+    def from_text(text: str | None, batch: int) -> Position:
+        """The position after a batch. A text that an earlier version left, of an earlier batch, says nothing of it.
+
+        >>> Position.from_text('{"batch": 6, "planned_at": 900}', 7), Position.from_text(None, 7)
+        (Position(batch=7, planned_at=None), Position(batch=7, planned_at=None))
+        """
+        with suppress(ValueError, TypeError, KeyError):
+            stored = json.loads(text or "")
+            if stored["batch"] == batch:
+                return Position(batch, stored["planned_at"])
+        return Position(batch)
+
+
+@dataclass(frozen=True)
+class BatchPlans:
+    """The batches that the checkpoint of a query has planned and finished, as far as it can be seen from here."""
+
+    folder: Folder
+
+    @staticmethod
+    def of(spark: SparkSession, checkpoint: Path) -> BatchPlans:
+        """The batches of a checkpoint, as that session sees it."""
+        return BatchPlans(folder_of(spark, str(checkpoint)))
+
+    @cached_property
+    def is_visible(self) -> bool:
+        """Whether the checkpoint has begun and can be read from here: that of a server may lie elsewhere."""
+        return self.folder.read("metadata") is not None
+
+    @property
+    def last_planned(self) -> int:
+        """The last batch that is planned; -1: none is."""
+        return max(_numbers(self.folder, _PLANNED), default=-1)
+
+    @property
+    def last_done(self) -> int:
+        """The last batch that is finished; -1: none is."""
+        return max(_numbers(self.folder, _DONE), default=-1)
+
+    def planned_at(self, batch: int) -> int | None:
+        """When Spark planned a batch, in milliseconds; None: it did not, or the plan is deleted by now."""
+        text = self.folder.read(f"{_PLANNED}/{batch}")
+        with suppress(ValueError, IndexError, AttributeError, TypeError):
+            return int(json.loads((text or "").split("\n")[1]).get("batchTimestampMs", 0)) or None
+        return None
+
+    def position(self, batch: int) -> Position:
+        """The position of a sink once it has a batch."""
+        return Position(batch, self.planned_at(batch))
+
+    def difference(self, position: Position) -> str | None:
+        """Why what a sink has is not what the checkpoint has planned; None: it is, as far as that can be told."""
+        if not self.is_visible:
+            return None
+        last = self.last_planned
+        if position.batch > last:
+            end = f"ends at batch {last}" if last >= 0 else "has none yet"
+            return f"it has batch {position.batch}, and the checkpoint {end}"
+        planned_at = self.planned_at(position.batch)
+        if None not in (planned_at, position.planned_at) and planned_at != position.planned_at:
+            return f"its batch {position.batch} is not the batch {position.batch} that the checkpoint has planned"
+        return None
+
+    def has_batch(self, position: Position | None, number: int, target: str, hint: str) -> bool:
+        """Whether a sink at that position has a batch; refused if that is the batch of another plan."""
+        if position is None or position.batch < number:
+            return False
+        difference = self.difference(position)
+        if difference is not None:
+            raise sink_ahead(target, difference, hint)
+        return True
+
+
+def sink_ahead(target: str, difference: str, hint: str, place: Place | None = None) -> WatersmeetError:
+    """The refusal of a sink that has batches which the checkpoint does not have."""
+    return refuse("SINK_AHEAD_OF_CHECKPOINT", place, target=target, difference=difference, hint=hint)
+
+
+def _numbers(folder: Folder, name: str) -> list[int]:
+    return [int(file) for file in folder.names(name) if file.isdecimal()]
