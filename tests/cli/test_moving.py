@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.checkpoints.kept import HERE, extract
 from tests.cli.test_commands import watersmeet
 
+from watersmeet.spark.private.told import query_id
 from watersmeet.spark.run.in_use import using
 from watersmeet.spark.run.owner import Owner
 
@@ -63,8 +65,12 @@ def test_a_checkpoint_is_moved_with_the_paths_in_it(project: Path, archive: Path
     before = project / "storage" / "checkpoints" / QUERY
     names = [{str(f.relative_to(at)) for f in at.rglob("*") if f.is_file()} for at in (before, moved)]
     assert names[0] == names[1]
+    assert query_id(moved) != query_id(before), "for sinks it is another run"
     again = watersmeet("state", "import", archive, elsewhere)
     assert (again.exit_code, "[CHECKPOINT_IS_THERE]" in again.stderr) == (1, True)
+    shutil.rmtree(elsewhere / "storage")
+    assert watersmeet("state", "import", archive, elsewhere, "--move").exit_code == 0
+    assert query_id(moved) == query_id(before)
 
 
 def changed(archive: Path, to: Path, change: Callable[[str, bytes], bytes | None]) -> Path:

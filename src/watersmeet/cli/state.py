@@ -168,7 +168,7 @@ def export_(
     \b
     Example:
       watersmeet state export shop --query joined --to joined.state.tar.gz
-      watersmeet state import joined.state.tar.gz elsewhere/shop
+      watersmeet state import joined.state.tar.gz elsewhere/shop --move
     """
     with reported(context):
         from watersmeet.spark.run.in_use import using
@@ -191,16 +191,22 @@ def import_(
     context: typer.Context,
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` has written.")],
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The project, or its storage folder.")] = Path(),
+    move: Annotated[
+        bool, typer.Option("--move", help="Go on with the same sinks; the query must not run at its old place again.")
+    ] = False,
 ) -> None:
     """Put an exported state into a project that has none of that query: the next run goes on. Needs no Spark.
 
     Every file is compared with what was exported. Paths inside of the project's folder become those of the new one.
     Sources of the query that are not there are named: folders, files that its next batch reads, and topics.
 
+    Without --move it is another run of the query, for sinks of its own: folders and Postgres tables that the exported
+    run writes to refuse it.
+
     \b
     Example:
-      watersmeet state import joined.state.tar.gz elsewhere/shop
-      watersmeet run elsewhere/shop
+      watersmeet state import joined.state.tar.gz elsewhere/shop --move
+      watersmeet state import joined.state.tar.gz trial/shop
     """
     with reported(context):
         from watersmeet.spark.run.in_use import using
@@ -210,7 +216,7 @@ def import_(
             raise refuse("FILE_NOT_FOUND", path=archive, hint="name what `watersmeet state export` has written.")
         storage = storage_at(path)
         with using(storage, "alone"):
-            manifest = import_checkpoint(archive, storage, _root(path))
+            manifest = import_checkpoint(archive, storage, _root(path), "same" if move else "own")
         missing = missing_sources(storage / "checkpoints" / manifest.query, _declared(path))
         for one in missing:
             typer.echo(f"note: {one}", err=True)

@@ -7,12 +7,15 @@ of the project, or of the checkpoint, is put where these are now.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
+from uuid import uuid4
 
 from watersmeet.catalog import Source
 from watersmeet.errors import refuse
@@ -50,8 +53,11 @@ def export_checkpoint(checkpoint: Path, root: Path, archive: Path) -> Manifest:
     return manifest
 
 
-def import_checkpoint(archive: Path, storage: Path, root: Path) -> Manifest:
-    """Put what an archive holds into a storage folder where that query has no checkpoint; all of it, or nothing."""
+def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["own", "same"] = "own") -> Manifest:
+    """Put what an archive holds into a storage folder where that query has no checkpoint; all of it, or nothing.
+
+    ``sinks``: whether the query writes to sinks of its own from now on, as another run of it, or goes on with the same.
+    """
     with open_archive(archive, frozenset({CHECKPOINT, *_BESIDE})) as (manifest, reader):
         target = storage / "checkpoints" / manifest.query
         settle(target)
@@ -74,6 +80,9 @@ def import_checkpoint(archive: Path, storage: Path, root: Path) -> Manifest:
                 archive, hidden, ((manifest.checkpoint, str(target.absolute())), (manifest.root, str(root.absolute())))
             )
             _owner(hidden / CHECKPOINT)
+            if sinks == "own":
+                # Sinks know a run by this id, and would take its batches for those of the run that was exported.
+                (hidden / CHECKPOINT / "metadata").write_text(json.dumps({"id": str(uuid4())}), "utf-8")
             for name, place in beside.items():
                 _put(hidden / name, place, undo)
             # Last, and in one step: until then the query has no checkpoint, and what lies beside it means nothing.
