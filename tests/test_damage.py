@@ -59,7 +59,8 @@ def test_a_damaged_file_is_named(checkpoint: Path, name: str, damage: Callable[[
         check_files(LocalFolder(checkpoint), "ck", "begin anew.")
     (found,) = raised.value.refusals
     assert found.condition == "DAMAGED_CHECKPOINT" and found.label.startswith(f"ck/{name} {reason}")
-    assert found.hint == "put back that file, or the checkpoint, from a copy; or begin anew."
+    resume = "a sink that is ahead of the copy then refuses: see `watersmeet run --sink-resume`"
+    assert found.hint == f"put back that file, or the checkpoint, from a copy ({resume}); or begin anew."
 
 
 def test_offsets_that_are_gone_are_named_by_the_batch_that_was_done(checkpoint: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -199,6 +200,87 @@ def test_a_batch_that_is_repeated_is_in_delta_once(lakes: SparkSession, tmp_path
     # Another row under the number of a batch that is there: only a test does that, and so it is seen.
     for name in ("added", "merged"):
         assert [row[0] for row in rows(lakes.read.format("delta").load(f"{tmp_path}/{name}"))] == [1, 2, 4]
+
+
+def catalog(lakes: SparkSession, name: str, folder: Path) -> None:
+    """Let the session know a catalog of Iceberg."""
+    lakes.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+    lakes.conf.set(f"spark.sql.catalog.{name}.type", "hadoop")
+    lakes.conf.set(f"spark.sql.catalog.{name}.warehouse", str(folder / name))
+
+
+SINKS = {
+    "delta": ("STREAM", "delta OPTIONS (path '{folder}/out')"),
+    "delta-upsert": ("TABLE", "delta OPTIONS (path '{folder}/out', changes 'upsert')"),
+    "iceberg": ("STREAM", "iceberg OPTIONS (table 'bay.shop.out')"),
+    "iceberg-upsert": ("TABLE", "iceberg OPTIONS (table 'gulf.shop.out', changes 'upsert')"),
+}
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_an_older_copy_of_the_checkpoint_is_refused(lakes: SparkSession, tmp_path: Path, sink: str) -> None:
+    if sink.split("-")[0] not in FORMATS:
+        pytest.skip(f"there is no library of {sink} for Spark {spark_version()}")
+    kind, options = SINKS[sink]
+    if sink == "iceberg":
+        catalog(lakes, "bay", tmp_path)
+        lakes.sql("CREATE TABLE bay.shop.out (id BIGINT, n BIGINT) USING iceberg")
+    elif sink == "iceberg-upsert":
+        catalog(lakes, "gulf", tmp_path)
+    key = ", PRIMARY KEY (id)" if kind == "TABLE" else ""
+    text = f"""
+        CREATE {kind} events (id BIGINT, n BIGINT{key}) USING json OPTIONS (path '{tmp_path}/in');
+        CREATE SINK out USING {options.format(folder=tmp_path)};
+        INSERT INTO out SELECT {kind} id, n FROM events;
+    """
+    checkpoint = tmp_path / "storage" / "checkpoints" / "out"
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}, "n": 1}}\n')
+        run(lakes, text, tmp_path)
+        if number == 0:
+            shutil.copytree(checkpoint, tmp_path / "copy")
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "copy", checkpoint)
+    (tmp_path / "in" / "2.json").write_text('{"id": 2, "n": 1}\n')
+    with pytest.raises(WatersmeetError, match="it has batch 1, and the checkpoint ends at batch 0") as raised:
+        run(lakes, text, tmp_path)
+    assert raised.value.getCondition() == "SINK_AHEAD_OF_CHECKPOINT"
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_a_key_that_is_not_unique_across_batches_stops_the_query(
+    lakes: SparkSession, tmp_path: Path, format_: str
+) -> None:
+    if format_ == "iceberg":
+        catalog(lakes, "firth", tmp_path)
+    options = {"path": f"{tmp_path}/out"} if format_ == "delta" else {"table": "firth.shop.out"}
+    target = Target(Sink("out", format_, options), "query", tmp_path / "checkpoint", "upsert", ("id",))
+
+    def write(number: int, *changes: str) -> None:
+        batch = lakes.sql(f"SELECT * FROM VALUES {', '.join(changes)} AS t (id, name, `{WEIGHT}`)")
+        target.format.writer(target)(batch, number)
+
+    def found() -> list[tuple[Any, ...]]:
+        if format_ == "delta":
+            return rows(lakes.read.format("delta").load(f"{tmp_path}/out"))
+        lakes.sql("REFRESH TABLE firth.shop.out")
+        return rows(lakes.table("firth.shop.out"))
+
+    write(0, "(1, 'a', 1L)", "(2, 'b', 1L)", "(NULL, 'n', 1L)")
+    write(0, "(1, 'a', 1L)", "(2, 'b', 1L)", "(NULL, 'n', 1L)")
+    for second in ("(1, 'other', 1L)", "(NULL, 'other', 1L)"):
+        with pytest.raises(Exception, match="KEY_NOT_UNIQUE"):
+            write(1, second, "(3, 'c', 1L)")
+    write(1, "(NULL, 'n', -1L)")
+    assert found() == [(1, "a"), (2, "b")]
+    write(2, "(1, 'a', -1L)", "(1, 'A', 1L)", "(2, 'b', -1L)", "(3, 'c', 1L)")
+    write(3, "(2, 'B', 1L)")
+    assert found() == [(1, "A"), (2, "B"), (3, "c")]
+    # What others have put there is not a row of the query.
+    target = Target(Sink("out", format_, options), "another", tmp_path / "checkpoint", "upsert", ("id",))
+    write(0, "(1, 'x', 1L)")
+    assert found() == [(1, "x"), (2, "B"), (3, "c")]
 
 
 def test_iceberg_as_a_stream_and_as_a_sink(lakes: SparkSession, tmp_path: Path) -> None:

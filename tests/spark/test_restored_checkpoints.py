@@ -97,17 +97,18 @@ class Query:
     folder: Path
     address: str
     name: str
+    storage: str = "storage"
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "storage" / "checkpoints" / "out"
+        return self.folder / self.storage / "checkpoints" / "out"
 
     def run(self, ahead: SinkAhead = "refuse") -> list[str]:
         """Run it over what is there; what it has told."""
         news: list[str] = []
         script = read_script(self.case.script(self.folder, self.address, self.name))
         run_script(
-            script, spark=self.spark, storage=self.folder / "storage", trigger="available_now", ahead=ahead,
+            script, spark=self.spark, storage=self.folder / self.storage, trigger="available_now", ahead=ahead,
             on_news=news.append,
         )  # fmt: skip
         return news
@@ -165,6 +166,25 @@ def test_an_older_copy_of_the_checkpoint_loses_no_rows(query: Query) -> None:
     else:
         assert "--sink-resume" not in refusal.hint
         assert query.refused("rewind") == refusal, "it cannot be rewound exactly"
+
+
+@pytest.mark.parametrize("query", ["files", "snapshot", "postgres-upsert"], indirect=True)
+def test_a_trial_on_an_imported_checkpoint_does_not_touch_the_sinks_of_production(query: Query) -> None:
+    from watersmeet.spark.state.moving import export_checkpoint, import_checkpoint
+
+    put(query.folder, 0, (0, 0))
+    query.run()
+    archive = query.folder / "out.state.tar.gz"
+    export_checkpoint(query.checkpoint, query.folder, archive)
+    import_checkpoint(archive, query.folder / "trial", query.folder)
+    put(query.folder, 1, (1, 1))
+    storage, query.storage = query.storage, "trial"
+    refusal = query.refused()
+    assert "a run with another checkpoint wrote" in refusal.message
+    assert query.rows == [(0, 0)]
+    query.storage = storage
+    query.run()
+    assert query.rows == [(0, 0), (1, 1)], "production goes on"
 
 
 # Postgres
@@ -299,6 +319,23 @@ def test_a_table_that_is_behind_its_checkpoint_is_refused(spark: SparkSession, p
     assert query.rows == [(0, 0), (1, 1), (2, 2)]
 
 
+# Kafka
+
+
+@pytest.mark.parametrize("query", ["kafka"], indirect=True)
+def test_the_first_batch_is_not_written_twice_when_kafka_has_forgotten_it(query: Query) -> None:
+    from faults.topics import forget_groups
+
+    put(query.folder, 0, (0, 0))
+    query.run()
+    # The batch was written, Spark had not heard of it, and the query was down for longer than Kafka remembers.
+    for name in ("0", ".0.crc"):
+        (query.checkpoint / "commits" / name).unlink(missing_ok=True)
+    forget_groups(query.address, "watersmeet-out-")
+    assert "batch 0 may be in the topic" in query.refused().message
+    assert query.rows == [(0, 0)]
+
+
 # Snapshots
 
 
@@ -322,3 +359,34 @@ def test_of_two_drivers_one_goes_on_with_a_snapshot(spark: SparkSession, tmp_pat
     assert sorted(p.name for p in (tmp_path / "out").iterdir() if not p.name.startswith(".l")) == [
         "_version-1-run", "_version-2-run", "current",
     ]  # fmt: skip
+
+
+# Files
+
+
+def files_in(folder: Path, changes: str | None) -> tuple[Any, Any]:
+    """Two drivers that write with one checkpoint."""
+    from watersmeet.spark.sinks.files import Files
+    from watersmeet.spark.sinks.table_sinks import Target
+
+    sink = Sink("out", "json", {"path": str(folder / "out")})
+    target = Target(sink, "out", folder / "checkpoint", changes)  # type: ignore[arg-type]
+    return Files(target), Files(target)
+
+
+@pytest.mark.parametrize("changes", [None, "log"])
+def test_of_two_drivers_the_later_one_writes_files(spark: SparkSession, tmp_path: Path, changes: str | None) -> None:
+    first, second = files_in(tmp_path, changes)
+    plans_in(tmp_path / "checkpoint", _0=1000)
+    first.write(spark.range(1), 0)
+    plans_in(tmp_path / "checkpoint", _0=1000, _1=2000)
+    second.write(spark.range(1, 2), 1)
+    assert condition_of(partial(first.write, spark.range(1, 2), 1)) == "SINK_FENCED"
+    # The batch that the second one repeats is done by now, and the first one has gone on.
+    plans_in(tmp_path / "checkpoint", _0=1000, _1=2000, _2=3000)
+    third, _ = files_in(tmp_path, changes)
+    assert condition_of(partial(third.write, spark.range(1, 2), 1)) == "SINK_FENCED"
+    second.write(spark.range(2, 3), 2)
+    found = spark.read.json(str(tmp_path / "out")).collect()
+    assert sorted(row.id for row in found) == [0, 1, 2]
+    assert [p.name for p in (tmp_path / "out" / ".watersmeet").glob("batch*")] == []

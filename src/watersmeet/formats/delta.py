@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.table_sinks import Target
 
 CHANGE_TYPE = "_change_type"
@@ -85,3 +86,10 @@ class DeltaSink(SinkFormat):
         from watersmeet.spark.sinks.delta import delta_writer
 
         return delta_writer(target)
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        from watersmeet.spark.sinks.delta import delta_commit
+
+        commit = delta_commit(target, spark)
+        return None if commit is None else commit.position

@@ -136,7 +136,7 @@ class FileSink(SinkFormat):
 
     def way_back(self, target: Target, last: int) -> str:
         """What to do about a table that is not where its checkpoint is."""
-        return f"put the checkpoint and the folder {target.sink.said[PATH]} back to the same moment."
+        return f"put the checkpoint and the folder {local_path(target.sink.said[PATH])} back to the same moment."
 
     def can_rewind(self, target: Target, spark: SparkSession) -> bool:
         """Whether the version of the table that the checkpoint ends with is still there."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.spark.sinks.outputs import Write
+    from watersmeet.spark.sinks.positions import Position
     from watersmeet.spark.sinks.table_sinks import Target
 
 _TABLE = "table"
@@ -57,6 +58,13 @@ class IcebergSink(SinkFormat):
         from watersmeet.spark.sinks.iceberg import iceberg_merger
 
         return iceberg_merger(target, self.sink.said[_TABLE])
+
+    def position(self, target: Target, spark: SparkSession) -> Position | None:
+        """The last batch that the table has."""
+        from watersmeet.spark.sinks.iceberg import iceberg_commit
+
+        commit = iceberg_commit(target, spark)
+        return None if commit is None else commit.position
 
     @property
     def options(self) -> dict[str, str]:

@@ -5,8 +5,9 @@ number of the batch, and which of its files. A batch that is repeated takes away
 batches, which a checkpoint that was put back makes again. In a log of changes a batch is a folder, ``_batch=7``.
 
 What is no file of rows lies in ``.watersmeet``, where neither Spark nor a glob looks: the batch that is being written,
-and ``owner``, which says whose the folder is. Earlier versions let Spark's own sink write: its log, without which its
-readers took files for rows that were none, is put there too, with the files that it does not name.
+``owner``, which says whose the folder is, and ``writer``, the driver that wrote last: a start of the query takes the
+folder over, and a driver that finds another one there stops. Earlier versions let Spark's own sink write: its log,
+without which its readers took files for rows that were none, is put there too, with the files that it does not name.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark.sql import is_remote
 
@@ -27,6 +29,7 @@ from watersmeet.locations import local_path
 from watersmeet.spark.private.files import folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
 from watersmeet.spark.sinks.outputs import BATCH, go_over
+from watersmeet.spark.sinks.positions import BatchPlans
 from watersmeet.spark.sinks.snapshots import CURRENT
 from watersmeet.spark.time_texts import text_options
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from watersmeet.spark.sinks.table_sinks import Target
 
 HIDDEN = ".watersmeet"
-OWNER, STAGED, BLANK = f"{HIDDEN}/owner", f"{HIDDEN}/batch", f"{HIDDEN}/blank"
+OWNER, WRITER, STAGED = f"{HIDDEN}/owner", f"{HIDDEN}/writer", f"{HIDDEN}/batch"
 LOG = "_spark_metadata"
 """Where Spark's own sink lists its files; while it is there, Spark reads no others."""
 
@@ -69,12 +72,14 @@ class Files:
 
     A batch with a higher number is new. So the folder is looked through once in a start, however many files it has.
     ``blank_size``: how many bytes a file without rows has, once that is known.
+    ``writer`` tells this start from others, which may run at the same time on another machine.
     """
 
     target: Target
     last: int | None = None
     folder: Folder | None = None
     blank_size: int | None = None
+    writer: str = field(default_factory=lambda: uuid4().hex)
 
     @property
     def path(self) -> str:
@@ -140,10 +145,13 @@ class Files:
             go_over(rows)
             return
         if not is_empty:
-            self._save(rows, STAGED)
+            self._save(rows, self._staged)
             self._drop_blank(folder, rows)
         if owner is not None:
+            self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
+        elif folder.read(WRITER) != self.writer:
+            raise self._fenced(folder, number)
         if not is_empty:
             self._place(folder, number)
             self.last = number
@@ -159,17 +167,38 @@ class Files:
 
         No file with rows is as small as one without: it has the same beginning and end, and rows between them.
         """
-        first = next((name for name in folder.names(STAGED) if name.startswith(_FIRST)), None)
+        first = next((name for name in folder.names(self._staged) if name.startswith(_FIRST)), None)
         if first is None:
             return
-        size = folder.size(f"{STAGED}/{first}")
+        blank, size = f"{self._staged}-blank", folder.size(f"{self._staged}/{first}")
         if size and self.blank_size is None:
-            self._save(rows.sparkSession.createDataFrame([], rows.schema).coalesce(1), BLANK)
-            sizes = [folder.size(f"{BLANK}/{name}") for name in folder.names(BLANK) if name.startswith(_FIRST)]
-            folder.delete(BLANK)
+            self._save(rows.sparkSession.createDataFrame([], rows.schema).coalesce(1), blank)
+            sizes = [folder.size(f"{blank}/{name}") for name in folder.names(blank) if name.startswith(_FIRST)]
+            folder.delete(blank)
             self.blank_size = max(sizes, default=0)
         if size <= (self.blank_size or 0):
-            folder.delete(f"{STAGED}/{first}")
+            folder.delete(f"{self._staged}/{first}")
+
+    @property
+    def _staged(self) -> str:
+        """Where a batch is written before its files are put into place: no other driver writes there."""
+        return f"{STAGED}-{self.writer}"
+
+    def _take_over(self, folder: Folder, number: int, plans: BatchPlans) -> None:
+        """Let this driver alone write from now on; refused if another one has gone on to a later batch."""
+        for is_taken in (False, True):
+            if plans.is_visible and plans.last_planned > number:
+                raise self._fenced(folder, number)
+            if not is_taken:
+                folder.write(WRITER, self.writer)
+        for name in folder.names(HIDDEN):
+            path = f"{HIDDEN}/{name}"
+            if path.startswith(STAGED) and path != self._staged:
+                folder.delete(path)
+
+    def _fenced(self, folder: Folder, number: int) -> WatersmeetError:
+        folder.delete(self._staged)
+        return refuse("SINK_FENCED", target=self.shown, batch=number)
 
     def _is_written(self, folder: Folder, owner: FolderOwner, number: int) -> bool:
         """Whether Spark's own sink has written a batch; those before it cannot be replaced, for it tells none apart."""
@@ -199,11 +228,11 @@ class Files:
 
     def _place(self, folder: Folder, number: int) -> None:
         if self.target.changes is None:
-            _rename(folder, STAGED, number)
-        elif any(not name.startswith((".", "_")) for name in folder.names(STAGED)):
-            folder.move(STAGED, f"{BATCH}={number}")
+            _rename(folder, self._staged, number)
+        elif any(not name.startswith((".", "_")) for name in folder.names(self._staged)):
+            folder.move(self._staged, f"{BATCH}={number}")
         else:
-            folder.delete(STAGED)
+            folder.delete(self._staged)
 
     def _read(self, text: str, place: Place | None) -> FolderOwner:
         try:

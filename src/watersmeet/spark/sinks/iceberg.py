@@ -1,16 +1,30 @@
 """Iceberg as a sink of tables: rows are merged by key.
 
-A batch says what each of its keys has now. Spark repeats the latest one at most, and to say the same once more changes
-nothing, so that nobody needs to know whether it was written.
+The snapshot of a batch says in its summary which batch it is, so that a batch that is repeated is found there.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+from watersmeet.formats.sink import PATH
+from watersmeet.spark.sinks.lake_commits import (
+    Commit,
+    Merging,
+    commits_of,
+    session_settings,
+    table_has_rows,
+    writer_of,
+)
 from watersmeet.spark.sinks.merge import merge_into
 from watersmeet.spark.sinks.outputs import Write
-from watersmeet.spark.sinks.table_sinks import Target
+from watersmeet.spark.sinks.positions import Position
+from watersmeet.spark.sinks.table_sinks import Target, run_of
+
+_PROPERTY = "watersmeet"
+_STREAMED = "spark.sql.streaming."
+"""How the properties of Iceberg's own streaming sink begin."""
 
 
 def iceberg_merger(target: Target, table: str) -> Write:
@@ -20,4 +34,31 @@ def iceberg_merger(target: Target, table: str) -> Write:
         if not empty.sparkSession.catalog.tableExists(table):
             empty.writeTo(table).using("iceberg").create()
 
-    return lambda batch, number: merge_into(table, target, batch, make)
+    def merge(batch: DataFrame, number: int, text: str, is_strict: bool) -> None:
+        with session_settings(batch.sparkSession, {f"spark.sql.iceberg.snapshot-property.{_PROPERTY}": text}):
+            merge_into(table, target, batch, make, is_strict=is_strict)
+
+    def has_rows(spark: SparkSession) -> bool:
+        return table_has_rows(lambda: spark.table(table))
+
+    return Merging(target, lambda spark: iceberg_commit(target, spark), has_rows, merge).write
+
+
+def iceberg_commit(target: Target, spark: SparkSession) -> Commit | None:
+    """The last batch of this run that the table has, by our merges or by Iceberg's own streaming sink."""
+    name = target.options[PATH]
+
+    def snapshots() -> DataFrame:
+        if "/" not in name:
+            # A session keeps what it knows of a table for a while.
+            spark.sql(f"REFRESH TABLE {name}")
+        frame = spark.read.format("iceberg").load(f"{name}#snapshots" if "/" in name else f"{name}.snapshots")
+        return frame.orderBy(F.col("committed_at").desc())
+
+    for row in commits_of(snapshots):
+        commit = Commit.from_text(row.summary.get(_PROPERTY), writer_of(target))
+        if commit is not None:
+            return commit
+        if row.summary.get(f"{_STREAMED}queryId") == run_of(target.checkpoint):
+            return Commit(Position(int(row.summary[f"{_STREAMED}epochId"])))
+    return None

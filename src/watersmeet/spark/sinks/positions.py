@@ -63,7 +63,7 @@ class BatchPlans:
     @staticmethod
     def of(spark: SparkSession, checkpoint: Path) -> BatchPlans:
         """The batches of a checkpoint, as that session sees it."""
-        return BatchPlans(folder_of(spark, str(checkpoint)))
+        return BatchPlans(folder_of(spark, checkpoint))
 
     @cached_property
     def is_visible(self) -> bool:

@@ -85,9 +85,7 @@ class Snapshot:
             if base is None or not kept.isEmpty():
                 staged = self.folder / f"{_STAGED}{uuid4().hex}"
                 self._write(kept, staged, base)
-                position = Position(batch) if plans is None else plans.position(batch)
-                (staged / _POSITION).write_text(position.to_text(), "utf-8")
-                self._switch(staged, version, before)
+                self._switch(staged, Position(batch) if plans is None else plans.position(batch), version, before)
         finally:
             kept.unpersist()
 
@@ -138,11 +136,12 @@ class Snapshot:
             writer = rows.write.mode("overwrite").format(self.format)
             writer.options(**text_options(self.format, self.options)).save(f"file:{staged / _SHOWN}")
 
-    def _switch(self, staged: Path, version: Version, before: Version | None) -> None:
+    def _switch(self, staged: Path, position: Position, version: Version, before: Version | None) -> None:
         with _locked(self.folder):
             if self.current() != before or not staged.exists():
                 shutil.rmtree(staged, ignore_errors=True)
                 raise refuse("SINK_FENCED", target=self.folder, batch=version.batch)
+            (staged / _POSITION).write_text(position.to_text(), "utf-8")
             # One that is there was never shown: the process ended before the switch.
             shutil.rmtree(self.folder / version.name, ignore_errors=True)
             staged.rename(self.folder / version.name)
