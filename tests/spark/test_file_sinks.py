@@ -353,4 +353,4 @@ def test_a_task_without_rows_leaves_no_file(
     ]
     found = spark.read.format(format_).options(**options).load(str(folder))
     assert sorted(int(row.id) for row in found.collect()) == [0, 1, 1, 2, 2, 3, 3]
-    assert not (folder / ".watersmeet" / "blank").exists()
+    assert not [*(folder / ".watersmeet").glob("*blank*")]
