@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from watersmeet.analyze.build_relation import build_relation
+from watersmeet.analyze.check_collations import check_collations
 from watersmeet.analyze.check_comparisons import check_comparisons
 from watersmeet.analyze.check_declarations import check_declarations
 from watersmeet.analyze.check_determinism import check_determinism
@@ -49,6 +50,7 @@ PASSES = (
     check_table_sinks,
     check_static_tables,
     check_comparisons,
+    check_collations,
     check_determinism,
 )
 """What every query goes through, in this order."""

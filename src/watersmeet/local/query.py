@@ -9,7 +9,7 @@ passed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.analyze.check_collations import is_collated
 from watersmeet.joins.core.changes import OP, WEIGHT
 from watersmeet.joins.core.condition import Condition
 from watersmeet.joins.core.marks import PARTITION as OF_PARTITION
@@ -30,7 +31,15 @@ from watersmeet.local.rows import NeedsSparkError, completed, emitted_schema
 from watersmeet.local.shards import key_codes, step_in_shards
 from watersmeet.local.store import MemoryStore
 from watersmeet.local.types import check_types
-from watersmeet.local.values import asked_elsewhere, casts_alike, is_asked_elsewhere, is_true, value_of
+from watersmeet.local.values import (
+    asked_elsewhere,
+    casts_alike,
+    collated_in,
+    is_asked_elsewhere,
+    is_true,
+    value_of,
+    with_collated,
+)
 from watersmeet.physical import (
     Computed,
     JoinPlan,
@@ -118,14 +127,15 @@ def _fed(rows: pa.Table, marks: Marks | None = None, last: Stepped | None = None
 def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
     """A source's rows with their columns as ``alias.column``; of a union, with the part each comes from."""
     names = [f"{plan.alias}.{column}" for column in plan.columns]
-    _check_collations(plan)
+    collated = _collated_columns(plan)
     if plan.parts:
         positions = [[f.name for f in plan.source.fields].index(column) for column in plan.columns]
         parts = [_named(arrivals[part.name], positions, names) for part in plan.parts]
         numbered = (t.append_column(PART, pa.array([n] * t.num_rows, pa.int64())) for n, t in enumerate(parts))
-        return _fed(pa.concat_tables(list(numbered))).filtered(plan.filters)
+        return _fed(with_collated(pa.concat_tables(list(numbered)), collated)).filtered(plan.filters)
     source = arrivals[plan.source.name]
-    fed = _fed(_named(source, [source.column_names.index(column) for column in plan.columns], names))
+    rows = _named(source, [source.column_names.index(column) for column in plan.columns], names)
+    fed = _fed(with_collated(rows, collated))
     if plan.changes is None:
         return fed.filtered(plan.filters)
     signs = np.array(
@@ -143,12 +153,12 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
     return replace(fed, rows=rows, lost=(*filtered.lost, *fed.lost))
 
 
-def _check_collations(plan: ScanPlan) -> None:
-    """Leave texts to Spark that compare otherwise than by their bytes: Arrow does not know their collation."""
-    for column in plan.source.fields:
-        is_collated = re.search(r"\bCOLLATE\b(?!\s+UTF8_BINARY\b)", column.type or "", re.IGNORECASE)
-        if column.name in plan.columns and is_collated and not is_asked_elsewhere():
-            raise NeedsSparkError(f"what `{column.name}` is equal to: it is {column.type}")
+def _collated_columns(plan: ScanPlan) -> list[str]:
+    """The columns of a scan with strings of a collation, whose values only Spark can compare; refused without Spark."""
+    found = [one for one in plan.source.fields if one.name in plan.columns and is_collated(one.type or "")]
+    if found and not is_asked_elsewhere():
+        raise NeedsSparkError(f"what `{found[0].name}` is equal to: it is {found[0].type}")
+    return [f"{plan.alias}.{one.name}" for one in found]
 
 
 def _named(rows: pa.Table, positions: list[int], names: list[str]) -> pa.Table:
@@ -172,7 +182,14 @@ def _viewed(plan: ViewPlan, fed: Fed) -> Fed:
         name: fed.rows.column(name) for name in (PART, WEIGHT, OP, ROW, PARTITION) if name in fed.rows.column_names
     }
     marks = {outer: fed.marks[inner] for inner, outer in plan.marks if inner in fed.marks}
-    return replace(fed, rows=pa.table({**columns, **along}), marks=marks).filtered(plan.filters)
+    shown = zip(plan.outputs, plan.columns, strict=True)
+    collated = [name for output, name in shown if collated_in(fed.rows).intersection(_read_by(output.expr))]
+    rows = with_collated(pa.table({**columns, **along}), collated)
+    return replace(fed, rows=rows, marks=marks).filtered(plan.filters)
+
+
+def _read_by(expr: Expr) -> Iterator[str]:
+    return (ref.column for ref in expr.references)
 
 
 def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
@@ -184,6 +201,14 @@ def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
         parts.append(part.append_column(PART, pa.array([number] * part.num_rows, pa.int64())))
     keep = np.concatenate([fed.keep for fed in inputs])
     together = pa.concat_tables([part.cast(parts[0].schema) for part in parts])
+    given = (zip(plan.columns, taken, strict=True) for taken in plan.taken)
+    collated = {
+        name
+        for fed, named in zip(inputs, given, strict=True)
+        for name, column in named
+        if column in collated_in(fed.rows)
+    }
+    together = with_collated(together, collated)
     lost = tuple(one for fed in inputs for one in fed.lost)
     return Fed(together, keep, {}, lost=lost).filtered(plan.filters)
 
@@ -270,7 +295,9 @@ class LocalQuery:
             stepped = self.meet(plan, tables, folded)
         except pa.ArrowNotImplementedError as error:
             raise NeedsSparkError(str(error)) from error
-        return _fed(stepped.rows, stepped.marks, stepped)
+        collated = frozenset[str]().union(*(collated_in(side.rows) for side in inputs))
+        rows = with_collated(stepped.rows, collated.intersection(stepped.rows.column_names))
+        return _fed(rows, stepped.marks, stepped)
 
     def meet(self, plan: JoinPlan, tables: dict[int, pa.Table], marks: Marks) -> Stepped:
         """What a join gives of the rows that came to its ports, with the marks that came with them."""

@@ -7,8 +7,9 @@ than Spark does.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -37,8 +38,28 @@ ELSEWHERE: ContextVar[Elsewhere | None] = ContextVar("elsewhere", default=None)
 """Where to ask for what only Spark can evaluate; None: nowhere, so that it is refused."""
 
 
+_COLLATED = b"watersmeet.collated"
+
+
+def with_collated(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
+    """The rows, which say which of their columns hold strings of a collation: Arrow's types do not."""
+    named = sorted(columns)
+    return rows.replace_schema_metadata({_COLLATED: json.dumps(named)}) if named else rows
+
+
+def collated_in(rows: pa.Table) -> frozenset[str]:
+    """The columns with strings of a collation.
+
+    >>> sorted(collated_in(with_collated(pa.table({"a.k": ["x"], "a.v": [1]}), ["a.k"])))
+    ['a.k']
+    """
+    metadata: dict[bytes, bytes] = rows.schema.metadata or {}
+    return frozenset(json.loads(metadata.get(_COLLATED, b"[]")))
+
+
 def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
     """The value of an expression for every row."""
+    _check_collations(expr, rows)
     try:
         return _evaluated(evaluate, expr, rows)
     except NeedsSparkError:
@@ -47,10 +68,18 @@ def value_of(expr: Expr, rows: pa.Table) -> pa.Array:
 
 def is_true(expr: Expr, rows: pa.Table) -> npt.NDArray[np.bool_]:
     """For which rows a condition is true, and not unknown."""
+    _check_collations(expr, rows)
     try:
         return _evaluated(holds, expr, rows)
     except NeedsSparkError:
         return pc.fill_null(asked_elsewhere(expr.sql(), rows), False).to_numpy(zero_copy_only=False)
+
+
+def _check_collations(expr: Expr, rows: pa.Table) -> None:
+    """Refuse what is computed of strings of a collation: the rows have lost it, wherever that is evaluated."""
+    read = collated_in(rows).intersection(ref.column for ref in expr.references)
+    if read and expr.op != "column":
+        raise NeedsSparkError(f"{expr.sql()}, of strings with a collation")
 
 
 def is_asked_elsewhere() -> bool:

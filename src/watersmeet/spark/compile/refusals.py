@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -10,9 +9,16 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from watersmeet.analyze.check_collations import (
+    collation_words,
+    distinguishing,
+    is_collated,
+    key_words,
+    replacing_keys,
+)
 from watersmeet.errors import Refusal, WatersmeetError, refuse
 from watersmeet.joins.core.condition import Condition, is_supported
-from watersmeet.joins.group.aggregates import DISTINCT, result_type
+from watersmeet.joins.group.aggregates import result_type
 from watersmeet.physical import JoinPlan, QueryPlan, join_plans
 from watersmeet.physical.ports import leaf_column
 from watersmeet.plan.expressions import Expr
@@ -62,42 +68,27 @@ def check_order(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None
             raise refuse("TYPE_MISMATCH", place, expression="ORDER BY", reason=reason, hint=hint)
 
 
-_COLLATED = re.compile(r" COLLATE (?!UTF8_BINARY\b)")
-
-
 def check_collations(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
-    """Refuse to tell groups or distinct values apart by texts that a collation may call equal: bytes decide here.
+    """Refuse to tell rows apart by strings of a collation, of which only Spark knows.
 
     What a join compares is checked by `SparkTypes.check_comparable`, what rows are ordered by in `check_order`.
     """
     for view in (found.query for found in views(query.relation)):
         check_collations(types, script, view)
-    told_apart = (
-        [("GROUP BY or DISTINCT", output.expr, output.expr) for output in query.group.by] if query.group else []
-    )
-    for aggregate in query.group.aggregates if query.group is not None else ():
-        if aggregate.expr.function.endswith(DISTINCT):
-            told_apart += [(f"{aggregate.expr.text}(DISTINCT)", arg, arg) for arg in aggregate.expr.args]
-    told_apart += [("PARTITION BY", one.expr, one.shown) for one in query.top.by] if query.top is not None else []
-    for clause, expr, shown in told_apart:
+    for clause, expr, shown in distinguishing(query.group, query.top):
         type_ = types.type_of(expr)
-        if _COLLATED.search(type_):
-            reason = f"it tells texts apart by their bytes, and {type_} by its collation."
-            hint = "write `CAST(lower(x) AS STRING)` if case does not matter, else `CAST(x AS STRING)`."
-            raise refuse("TYPE_MISMATCH", script.place(shown.span), expression=clause, reason=reason, hint=hint)
+        if is_collated(type_):
+            raise refuse("TYPE_MISMATCH", script.place(shown.span), **collation_words(clause, type_))
 
 
 def check_primary_keys(types: SparkTypes, script: Script, query: AnalyzedQuery) -> None:
-    """Refuse a primary key of texts that a collation may call equal: a row replaces the one whose key has its bytes."""
+    """Refuse a primary key of strings of a collation, of which only Spark knows."""
     for scan in scans(query.relation):
-        table = scan.source
-        for name in table.primary_key if table.kind == "table" and not table.is_static else ():
+        for name in replacing_keys(scan.source):
             type_ = types.type_of(leaf_column(scan.alias, name))
-            if _COLLATED.search(type_):
-                reason = f"rows of {table.name} replace each other by the bytes of `{name}`, and it is {type_}."
-                hint = f"declare `{name} STRING`, and compare `lower({name})` in the query if case does not matter."
-                place = script.place(table.span)
-                raise refuse("TYPE_MISMATCH", place, expression="PRIMARY KEY", reason=reason, hint=hint)
+            if is_collated(type_):
+                place = script.place(scan.source.span)
+                raise refuse("TYPE_MISMATCH", place, **key_words(scan.source, name, type_))
 
 
 def check_carried(types: SparkTypes, plan: QueryPlan, arrow: Callable[[StructType], pa.Schema]) -> None:
