@@ -14,7 +14,7 @@ INSTALLED := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults lock clean
+.PHONY: help install demo test check check-types check-tests docs bench bench-peers cases matrix matrix-one soak faults retries lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ soak: install ## an hour of event time: state and memory must stay flat
 
 faults: install ## two hundred kills, full disks and restarts; every row must be there once. Takes an hour
 	$(BIN)/python -m faults
+
+retries: install ## tasks that fail, are overtaken or lose their executor, for every family. Takes half an hour
+	$(BIN)/python -m faults.retries
 
 lock: install ## resolve the dependencies of pyproject.toml anew and write requirements/*.txt
 	$(UV) pip compile --quiet --upgrade $(LOCK_OPTIONS) requirements/uv.in -o requirements/uv.txt

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from watersmeet.spark.exchange import packing, stateful
+from watersmeet.spark.exchange.arrivals import Arrivals
 from watersmeet.spark.exchange.crossing import is_bounded
 from watersmeet.spark.exchange.leaving import MET_NAMES, Leaving
 from watersmeet.spark.exchange.packing import LATE, PACKED, REPORT, ROWS, SPACER, Pack, Unpack, from_blobs
@@ -107,7 +108,7 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     came: list[tuple[int, int, int]] = []
 
     class Shard:
-        bytes = 0
+        arrivals = Arrivals(frozenset())
 
         def __init__(self, processor: Any, label: int, states: Any, leaving: Leaving) -> None:
             self.label = label
@@ -115,9 +116,6 @@ def test_spacers_never_reach_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
         def take(self, port: int, kind: int, blob: bytes) -> None:
             came.append((self.label, port, kind))
             assert isinstance(blob, bytes)
-
-        def split(self) -> Any:
-            raise AssertionError("nothing is that large")
 
         @property
         def tallies(self) -> Any:

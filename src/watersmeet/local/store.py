@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from uuid import uuid4
 
 
 class MemoryStore:
@@ -14,8 +15,14 @@ class MemoryStore:
     (b'1', None)
     """
 
-    def __init__(self, values: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, values: Mapping[str, bytes] | None = None, owner: str | None = None) -> None:
         self._values = dict(values or {})
+        self.owner = uuid4().hex if owner is None else owner
+
+    @property
+    def values(self) -> Mapping[str, bytes]:
+        """All values by name, as they are now."""
+        return dict(self._values)
 
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
@@ -31,4 +38,4 @@ class MemoryStore:
 
     def restarted(self) -> MemoryStore:
         """What a restart finds: the same values, and nothing else that was held in memory."""
-        return MemoryStore({name: bytes(bytearray(value)) for name, value in self._values.items()})
+        return MemoryStore({name: bytes(bytearray(value)) for name, value in self._values.items()}, self.owner)

@@ -77,6 +77,9 @@ class StateOverflowError(StepError):
 class Store(Protocol):
     """The state of one shard: values by name. What is put lasts if the batch succeeds."""
 
+    owner: str
+    """What tells the shard from others on the same machine; the same in every attempt of a batch."""
+
     def get(self, name: str) -> bytes | None:
         """The value of that name, or None."""
         ...

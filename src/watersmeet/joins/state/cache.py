@@ -80,9 +80,13 @@ class RunCache:
         """The bytes of runs in the folder, or in this process."""
         return self.size if self.folder is None else sum(size for _, size, _ in self._files())
 
+    def writes(self, run: pa.RecordBatch) -> bool:
+        """Whether a run goes into a file, and is read from there."""
+        return self.folder is not None and run.nbytes >= SMALLEST
+
     def put(self, owner: str, name: str, run: pa.RecordBatch) -> None:
         """Keep a run at hand; where there is no room, the oldest go."""
-        if self.folder is None or run.nbytes < SMALLEST:
+        if self.folder is None or not self.writes(run):
             # A small part of a large table would keep all of it in memory.
             part = run.get_total_buffer_size() > 2 * SMALLEST and self.folder is not None
             self._hold(owner, name, run.take(pa.array(range(run.num_rows))) if part else run)

@@ -11,17 +11,20 @@ A shard's state is values by name:
 Format 1 differs in what a grouping keeps of doubles, which it tells apart itself (`watersmeet.joins.group.format_1`): a
 state of format 1 goes on as one of format 2 with the next batch, block by block.
 
-A block's name is used once ever. Columns and marks are stored under canonical names, so that a state outlives the
-aliases of a query; inside a step they are called as the query calls them.
+A block's name is a digest of its bytes (`block_name`), so two attempts of a batch that compute the same write the same:
+a state is a function of what arrived, and of nothing else. Names of earlier versions are random and stay as they are.
+Columns and marks are stored under canonical names, so that a state outlives the aliases of a query; inside a step they
+are called as the query calls them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import count
 from typing import Any, cast
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +41,7 @@ READ = (1, FORMAT)
 DIRECTORY = "directory"
 RUN = "run/"
 """What the names of the rows of blocks begin with."""
+_MARKS = ("received", "emitted", "active")
 # Without threads: most blocks are small, and every core has a worker of its own.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
@@ -69,14 +73,14 @@ class Block:
     most: int = 0
 
     @staticmethod
-    def of(rows: Rows, *, counted: bool = False) -> Block:
-        """A new name for these rows, which are sorted, and their ranges; ``counted``: with how many share a code."""
+    def of(rows: Rows, name: str = "", *, counted: bool = False) -> Block:
+        """The ranges of these rows, which are sorted, under that name; ``counted``: with how many share a code."""
         codes, most = rows.codes, 0
         if counted:
             edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
             most = int(np.diff(edges, prepend=0, append=len(rows)).max())
         size = len(rows)
-        return Block(uuid4().hex, size, size, rows.lowest, rows.highest, int(codes[0]), int(codes[-1]), most)
+        return Block(name, size, size, rows.lowest, rows.highest, int(codes[0]), int(codes[-1]), most)
 
 
 Run = tuple[Block, ...]
@@ -95,7 +99,7 @@ class Directory:
     emitted: Marks = field(default_factory=dict[str, int])
     active: Marks = field(default_factory=dict[str, int])
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    owner: str = field(default_factory=lambda: uuid4().hex)
+    owner: str = ""
     over: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
 
     @property
@@ -111,7 +115,8 @@ class Directory:
             return [of.name, of.rows, of.left, *ranges, of.lowest_code, of.highest_code, of.most]
 
         runs = {spine: [[block(part) for part in run] for run in runs] for spine, runs in self.runs.items() if runs}
-        marks = {name: names.stored(getattr(self, name)) for name in ("received", "emitted", "active")}
+        # Marks come in the order of a shuffle, which is another in every attempt of a batch.
+        marks = {name: dict(sorted(names.stored(getattr(self, name)).items())) for name in _MARKS}
         told = {"format": FORMAT, "owner": self.owner, **marks, "numbers": self.numbers, "runs": runs}
         if self.over:
             told["over"] = {spine: [names.canonical(time), mark] for spine, (time, mark) in self.over.items()}
@@ -131,10 +136,35 @@ class Directory:
             return Block(name, rows, left, names.known(lowest), names.known(highest), *rest)
 
         runs = {spine: tuple(tuple(map(block, run)) for run in runs) for spine, runs in read["runs"].items()}
-        received, emitted, active = (names.known(read[name]) for name in ("received", "emitted", "active"))
+        received, emitted, active = (names.known(read[name]) for name in _MARKS)
         # The times of rows that are over are told anew in every batch, and nobody asks for them in a step.
         over = {spine: (str(time), int(mark)) for spine, (time, mark) in read.get("over", {}).items()}
         return Directory(runs, received, emitted, active, read["numbers"], read["owner"], over)
+
+
+def digest(*parts: str | bytes) -> str:
+    """32 hexadecimal digits that tell these parts from any others."""
+    # Of those that Python has the quickest, where processors have instructions for it.
+    made = sha256()
+    for part in parts:
+        value = part.encode() if isinstance(part, str) else part
+        made.update(b"%d:" % len(value))
+        made.update(value)
+    return made.hexdigest()[:32]
+
+
+def block_name(owner: str, spine: str, value: bytes, taken: Container[str]) -> str:
+    """The name of a block of a shard's spine, which is stored as this value; none of those that are taken.
+
+    The same bytes have the same name in every attempt of a batch, and one name never stands for two values: not even
+    where what is computed differs between attempts. Blocks that are equal are numbered.
+
+    >>> first = block_name("shard", "left", b"rows", ())
+    >>> first == block_name("shard", "left", b"rows", ()), first == block_name("shard", "left", b"rows", {first})
+    (True, False)
+    """
+    content = digest(value)
+    return next(name for number in count() if (name := digest(owner, spine, str(number), content)) not in taken)
 
 
 def canonical_rows(rows: Rows, layout: Layout, names: Names) -> pa.RecordBatch:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +22,10 @@ from watersmeet.joins.state.format import (
     Block,
     Directory,
     Run,
+    block_name,
     decode_note,
     decode_rows,
+    digest,
     encode_note,
     encode_rows,
 )
@@ -66,7 +67,7 @@ def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first
                     raise UnevenError(f"what each shard knows of rows that are in all of them ({spine}) differs")
                 for shard in range(shards) if place is not None or is_first else ():
                     taken = None if place is None else place == shard
-                    made = _put(parts[shard], block, batch, notes, taken)
+                    made = _put(parts[shard], (known.owner, spine), block, batch, notes, taken)
                     if made is not None:
                         pieces[shard].append(made)
             for shard, blocks in enumerate(pieces):
@@ -75,7 +76,8 @@ def parted(values: Mapping[str, bytes], places: Places, shards: int, *, is_first
         for shard in range(shards):
             runs[shard][spine] = tuple(new[shard])
     for shard, part in enumerate(parts):
-        part[DIRECTORY] = replace(known, runs=runs[shard], owner=uuid4().hex).encoded(Names())
+        owner = digest(known.owner, f"{shard} of {shards}")
+        part[DIRECTORY] = replace(known, runs=runs[shard], owner=owner).encoded(Names())
         part |= said
     return parts
 
@@ -92,16 +94,19 @@ def united(parts: Sequence[Mapping[str, bytes]], keeping: Keeping, identity: Ide
         return dict(parts[0])
     values: Stored = {}
     for part in parts:
+        if any(name.startswith(RUN) and name in values for name in part):
+            raise RuntimeError("two shards have blocks of one name")
         values |= {name: value for name, value in part.items() if name != DIRECTORY}
     spines = dict.fromkeys(spine for one in directories for spine in one.runs)
     runs = {spine: tuple(run for one in directories for run in one.runs.get(spine, ())) for spine in spines}
     shared = set(first.emitted).intersection(*(one.emitted for one in directories))
     # A mark that only some have passed on is none that all that follows has heard of.
     emitted = {name: min(one.emitted[name] for one in directories) for name in shared}
+    owner = digest(*(one.owner for one in directories))
     if keeping.arrival is not None:
-        runs = _in_order(values, directories, keeping.arrival)
+        runs = _in_order(values, directories, keeping.arrival, owner)
     over = next((one.over for one in directories if one.over), first.over)
-    found = Directory(runs, first.received, emitted, first.active, {}, uuid4().hex, over)
+    found = Directory(runs, first.received, emitted, first.active, {}, owner, over)
     values[DIRECTORY] = found.encoded(Names())
     known = [one.numbers for part, one in zip(parts, directories, strict=True) if DIRECTORY in part]
     numbers = keeping.numbers(identity, known, Look(values))
@@ -121,24 +126,33 @@ def _read(values: Mapping[str, bytes], block: Block) -> tuple[pa.RecordBatch, di
 
 
 def _put(
-    part: Stored, block: Block, batch: pa.RecordBatch, notes: Mapping[str, Values], taken: Bools | None
+    part: Stored,
+    of: tuple[str, str],
+    block: Block,
+    batch: pa.RecordBatch,
+    notes: Mapping[str, Values],
+    taken: Bools | None,
 ) -> Block | None:
-    """Store those of the rows of a block that are taken, as a block of its own; None: there are none."""
+    """Store those of the rows of a block that are taken, as a block of its own; None: there are none.
+
+    ``of``: the name of the shard, and of the spine.
+    """
     rows = batch if taken is None else batch.filter(pa.array(taken))
     if not rows.num_rows:
         return None
     times = {name: as_int64(rows.column(name)) for name in block.lowest}
     lowest = {name: int(values.min()) for name, values in times.items()}
     highest = {name: int(values.max()) for name, values in times.items()}
-    name, size = uuid4().hex, rows.num_rows
-    part[f"{RUN}{name}"] = encode_rows(rows)
+    value, size = encode_rows(rows), rows.num_rows
+    name = block_name(*of, value, {key.removeprefix(RUN) for key in part if key.startswith(RUN)})
+    part[f"{RUN}{name}"] = value
     for note, values in notes.items():
         part[f"note/{note}/{name}"] = encode_note(values if taken is None else values[taken])
     # The codes of some rows lie between those of all.
     return replace(block, name=name, rows=size, left=size, lowest=lowest, highest=highest)
 
 
-def _in_order(values: Stored, directories: Sequence[Directory], arrival: str) -> dict[str, tuple[Run, ...]]:
+def _in_order(values: Stored, directories: Sequence[Directory], arrival: str, owner: str) -> dict[str, tuple[Run, ...]]:
     """The runs of all spines, each as one block in the order of arrival, in numbers that hold for all of them.
 
     Rows of one shard keep their order; rows of different shards have none among each other, and get one.
@@ -160,7 +174,7 @@ def _in_order(values: Stored, directories: Sequence[Directory], arrival: str) ->
         taken = np.argsort(number)
         (whole,) = table.combine_chunks().take(pa.array(taken)).combine_chunks().to_batches()
         notes = {name: np.concatenate([batches[n][1][name] for n in mine])[taken] for name in batches[mine[0]][1]}
-        made = _put(values, found[mine[0]][2], whole, notes, None)
+        made = _put(values, (owner, spine), found[mine[0]][2], whole, notes, None)
         runs[spine] = () if made is None else ((made,),)
     for _, _, block in found:
         for name in (f"{RUN}{block.name}", *(f"note/{note}/{block.name}" for note in NOTES)):

@@ -1,9 +1,11 @@
 """The state engine: rows of one kind in one shard, as sorted runs that are added to, asked, annotated and merged.
 
-Invariants. A block of a run never changes and its name is used once ever, so a worker may keep decoded blocks from
-batch to batch and is never wrong; what changes is kept beside it as notes. New rows become a run of their own, and runs
-of about one size become one, so that a row is rewritten about once per size it passes through (`Budget`). Nothing is
-written before `State.save`, but for merged runs, which are written block by block and are never in memory whole.
+Invariants. A block of a run never changes and its name is a digest of its bytes, so a worker may keep decoded blocks
+from batch to batch and is never wrong; what changes is kept beside it as notes. A step is a function of the state, of
+what arrives and of its order: the same in every attempt of a batch, whether blocks are at hand or not. New rows become
+a run of their own, and runs of about one size become one, so that a row is rewritten about once per size it passes
+through (`Budget`). Nothing is written before `State.save`, but for merged runs, which are written block by block and
+are never in memory whole.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,7 @@ from watersmeet.joins.state.format import (
     Block,
     Directory,
     Run,
+    block_name,
     canonical_rows,
     decode_note,
     decode_rows,
@@ -90,9 +94,11 @@ class State:
         self.store = store
         self.names = Names() if names is None else names
         self.value: bytes | None = store.get(DIRECTORY)
-        self.directory: Directory = Directory.decoded(self.value, self.names)
+        read = Directory.decoded(self.value, self.names)
+        self.directory: Directory = read if self.value is not None else replace(read, owner=store.owner)
         self.spines: dict[str, Spine] = {}
         listed = frozenset(block.name for runs in self.directory.runs.values() for run in runs for block in run)
+        self.taken = set(listed)
         if self.value is not None:
             cache.at_hand.retain(self.directory.owner, listed)
 
@@ -143,6 +149,7 @@ class Spine:
         self, state: State, name: str, layout: Layout, budget: Budget, rule: Rule | None, hash_of: Hash | None
     ) -> None:
         self.state = state
+        self.name = name
         self.layout = layout
         self.budget = budget
         self.rule = rule
@@ -152,6 +159,7 @@ class Spine:
         self.over: Over | None = None
         self.written = self.written_bytes = 0
         self._fresh: dict[str, Rows] = {}
+        self._numbers = count()
         self._held: dict[str, Rows] = {}
         self._notes: dict[tuple[str, str], Values] = {}
         self._changed: set[tuple[str, str]] = set()
@@ -306,25 +314,23 @@ class Spine:
         runs = list(self.runs)
         for group in self.budget.groups([sum(block.left for block in run) for run in runs]):
             self._merge([runs[number] for number in group])
-        for block in self.blocks:
-            if block.name in self._fresh:
-                self._put(block, self._fresh[block.name])
-        for name, block in self._changed:
+        self.runs = [tuple(self._stored(block) for block in run) for run in self.runs]
+        for name, block in sorted(self._changed):
             self.state.store.put(f"note/{name}/{block}", encode_note(self._notes[name, block]))
         self._fresh, self._changed = {}, set()
         return tuple(self.runs)
 
     def _blocks(self, rows: Rows) -> Run:
-        """Sorted rows as blocks that have not been written yet."""
+        """Sorted rows as blocks that have not been written yet; what these are called is nowhere stored."""
         size, run = self.budget.block, list[Block]()
         for start in range(0, len(rows), size):
             part = rows.slice(start, start + size)
-            run.append(self._named(part))
+            run.append(self._described(part, f"fresh {next(self._numbers)}"))
             self._fresh[run[-1].name] = part
         return tuple(run)
 
-    def _named(self, rows: Rows) -> Block:
-        return Block.of(rows, counted=not self.layout.sort_time)
+    def _described(self, rows: Rows, name: str = "") -> Block:
+        return Block.of(rows, name, counted=not self.layout.sort_time)
 
     def between(self, block: Block, low: int, high: int) -> Iterator[Rows]:
         """The rows of a block that are there and have codes from ``low`` to ``high``, as one part, or none."""
@@ -378,20 +384,28 @@ class Spine:
                 cache.at_hand.put_shaped(owner, block.name, shape, rows)
         return rows
 
-    def _put_new(self, rows: Rows) -> Block:
-        block = self._named(rows)
-        self._put(block, rows)
-        return block
+    def _stored(self, block: Block) -> Block:
+        """The block as it is stored, which it is by then."""
+        return self._put(block, self._fresh[block.name]) if block.name in self._fresh else block
 
-    def _put(self, block: Block, rows: Rows) -> None:
+    def _put_new(self, rows: Rows) -> Block:
+        return self._put(self._described(rows), rows)
+
+    def _put(self, block: Block, rows: Rows) -> Block:
+        """Write a block; gives it under its name."""
         batch = canonical_rows(rows, self.layout, self.state.names)
         value = encode_rows(batch)
+        owner = self.state.directory.owner
+        block = replace(block, name=block_name(owner, self.name, value, self.state.taken))
+        self.state.taken.add(block.name)
         self.written_bytes += len(value)
         self.state.store.put(f"{RUN}{block.name}", value)
         for name in self.kinds:
             self.state.store.put(_note(name, block), encode_note(rows.beside[name]))
-        cache.at_hand.put(self.state.directory.owner, block.name, batch)
+        # What is at hand is, down to its buffers, what others read from the state: what is made of it is the same.
+        cache.at_hand.put(owner, block.name, batch if cache.at_hand.writes(batch) else decode_rows(value))
         self.written += len(rows)
+        return block
 
     def _forget(self, block: Block) -> None:
         """Remove a block from the store, unless it was never there."""

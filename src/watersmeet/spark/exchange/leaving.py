@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ ROWS_PER_BATCH = 1_024
 """Batches that have fewer rows on average leave as one."""
 BYTES_PER_FRAME = 4 * 2**20
 """When so many bytes of records wait, they are handed to Spark."""
+Made = TypeVar("Made")
 MET_NAMES = [part.split()[0] for part in MET_DDL.split(", ")]
 
 
@@ -127,7 +128,7 @@ class Tally:
         finally:
             self.seconds += perf_counter() - began
 
-    def timed(self, pieces: Iterator[pa.Table | Emission]) -> Iterator[pa.Table | Emission]:
+    def timed(self, pieces: Iterator[Made]) -> Iterator[Made]:
         """The same pieces; the time to make each counts, that to hand it on does not."""
         while True:
             with self.computing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,16 +17,17 @@ from watersmeet.errors import Refusal, TravellingError
 from watersmeet.joins.core.chain import Chain, Link, Piece
 from watersmeet.joins.core.operator import END_OF_INPUT, RUN, Emission, Marks, StepError
 from watersmeet.joins.state.cache import share_runs
-from watersmeet.joins.state.format import FORMAT, READ
+from watersmeet.joins.state.format import FORMAT, READ, digest
 from watersmeet.joins.state.null_keys import places_null_keys
 from watersmeet.observe.told import put_together, to_text
 from watersmeet.physical.identity import canonical_json
+from watersmeet.spark.exchange.arrivals import Arrivals, SpillFile
 from watersmeet.spark.exchange.examples import Examples
 from watersmeet.spark.exchange.leaving import Leaving, Tally
-from watersmeet.spark.exchange.packing import LATE, MARKS, REPORT, SPACER, TOLD, fold_marks, from_blobs
+from watersmeet.spark.exchange.packing import LATE, REPORT, SPACER, TOLD, fold_marks
 from watersmeet.spark.exchange.store import NAME, VALUE, SparkStore, States
 from watersmeet.spark.private.crossings import room_here
-from watersmeet.spark.private.told import accepted_before, run_group
+from watersmeet.spark.private.told import accepted_before, query_of_task, run_group
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +87,8 @@ class ShardProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map from names to values per shard."""
-        folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-        if folder:
+        folder = local_folder()
+        if folder is not None:
             # Spark removes its local directories when the executor ends.
             share_runs(Path(folder) / "watersmeet-runs")
         self.handle = handle
@@ -97,23 +99,14 @@ class ShardProcessor(StatefulProcessor):
         group: dict[int, _Shard] = {}
         leaving = Leaving(room_here())
         states = States(self.handle, self.state, key[0])
-        for records in rows:
-            for shard, port, kind, blob in zip(
-                records["of"], records["port"], records["kind"], records["blob"], strict=True
-            ):
-                if kind == SPACER:
-                    continue
-                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, leaving))
-                one.take(int(port), kind, blob)
-                if one.bytes and sum(other.bytes for other in group.values()) > self.bytes_per_step:
-                    fullest = max(group.values(), key=lambda other: other.bytes)
-                    yield from fullest.split()
-        shards = sorted(group.values(), key=lambda one: one.label)
-        # What is read and written for all of them counts as the time of one.
-        with shards[0].tallies[-1].computing():
-            states.fetch()
-        for one in shards:
-            yield from one.close()
+        with closing(SpillFile(local_folder())) as spilled:
+            self._take(rows, group, spilled, states, leaving)
+            shards = sorted(group.values(), key=lambda one: one.label)
+            # What is read and written for all of them counts as the time of one.
+            with shards[0].tallies[-1].computing():
+                states.fetch()
+            for one in shards:
+                yield from one.close()
         with shards[-1].tallies[-1].computing():
             leaving.close()
             states.flush()
@@ -122,6 +115,20 @@ class ShardProcessor(StatefulProcessor):
         for text in _told(shards, self.stages):
             leaving.add(TOLD, report=text)
         yield leaving.frame()
+
+    def _take(self, rows: Any, group: dict[int, _Shard], spilled: SpillFile, states: States, leaving: Leaving) -> None:
+        """Let the shards of a group have their records; what is much waits in a file."""
+        for records in rows:
+            for shard, port, kind, blob in zip(
+                records["of"], records["port"], records["kind"], records["blob"], strict=True
+            ):
+                if kind == SPACER:
+                    continue
+                one = group.get(shard) or group.setdefault(shard, _Shard(self, int(shard), states, leaving))
+                one.take(int(port), kind, blob)
+                if one.arrivals.bytes and sum(other.arrivals.bytes for other in group.values()) > self.bytes_per_step:
+                    for other in group.values():
+                        other.arrivals.spill(spilled)
 
     def close(self) -> None:
         """Nothing to close: Spark owns the state."""
@@ -139,16 +146,12 @@ class _Shard:
         self.shards = processor.shards.number
         self.leaving = leaving
         self.is_checked = False
-        self.stores = [states.store(label, prefix) for prefix in prefixes(len(self.stages))]
+        named = zip(self.stages, prefixes(len(self.stages)), strict=True)
+        self.stores = [states.store(label, prefix, shard_owner(stage.digest, prefix, label)) for stage, prefix in named]
         self.tallies = [self._tally(stage, processor.shards, processor.rows) for stage in self.stages]
         self.chain = Chain([stage.link for stage in self.stages], self.stores, processor.bytes_per_step, self._around)
         split = (stage.ports for stage in self.stages if stage.link.operator.may_split)
-        self.waiting = _Waiting(frozenset(port for ports in split for port in ports))
-
-    @property
-    def bytes(self) -> int:
-        """Of the rows that need not wait for the whole batch."""
-        return self.waiting.bytes
+        self.arrivals = Arrivals(frozenset(port for ports in split for port in ports))
 
     def check_owner(self) -> None:
         """Refuse the state of another query, once."""
@@ -160,26 +163,26 @@ class _Shard:
     def take(self, port: int, kind: int, blob: bytes) -> None:
         """A record of the exchange."""
         if kind == LATE:
-            self.waiting.came.add(port)
-            self.leaving.add(LATE, blob=blob)
+            self.arrivals.add_late(port, blob)
         else:
-            self.waiting.add(port, kind, blob)
-
-    def split(self) -> Iterator[pd.DataFrame]:
-        """Let the stages that may split a batch take what has come so far."""
-        self.check_owner()
-        for number, stage in enumerate(self.stages):
-            if stage.link.operator.may_split:
-                arrivals = self._arrivals(stage, self.tallies[number])
-                yield from self._handed_out(self.chain.split(number, arrivals))
+            self.arrivals.add(port, kind, blob)
 
     def close(self) -> Iterator[pd.DataFrame]:
-        """The rest of the batch, with its marks."""
+        """Let the stages take the batch, the marks with the last of its rows."""
         self.check_owner()
-        marks = [self._marks(stage) for stage in self.stages]
-        came = {number for number, stage in enumerate(self.stages) if self.waiting.came.intersection(stage.ports)}
-        arrivals = [self._arrivals(stage, tally) for stage, tally in zip(self.stages, self.tallies, strict=True)]
-        yield from self._handed_out(self.chain.close(arrivals, marks, came))
+        for blob in sorted(self.arrivals.late):
+            self.leaving.add(LATE, blob=blob)
+        parts = self.arrivals.parts(self.chain.bytes_per_step)
+        for tables, is_last in self.tallies[0].timed(parts):
+            arrivals = [_of_ports(tables, stage.ports) for stage in self.stages]
+            if is_last:
+                marks = [self._marks(stage) for stage in self.stages]
+                came = {n for n, stage in enumerate(self.stages) if self.arrivals.ports.intersection(stage.ports)}
+                yield from self._handed_out(self.chain.close(arrivals, marks, came))
+                continue
+            for number, stage in enumerate(self.stages):
+                if stage.link.operator.may_split:
+                    yield from self._handed_out(self.chain.split(number, arrivals[number]))
 
     def _tally(self, stage: Stage, shards: Shards, rows: RowsTold) -> Tally:
         ports = frozenset(range(len(stage.link.operator.shown)))
@@ -195,13 +198,9 @@ class _Shard:
             refusal = Refusal(error.condition, {"join": self.stages[number].name, **error.parameters})
             raise TravellingError(refusal) from None
 
-    def _arrivals(self, stage: Stage, tally: Tally) -> dict[int, pa.Table]:
-        with tally.computing():
-            return self.waiting.arrivals(stage.ports)
-
     def _marks(self, stage: Stage) -> Marks:
         """The marks that a batch brings to the ports of a stage."""
-        marks = fold_marks([blob for port in stage.ports for blob in self.waiting.marks.get(port, ())])
+        marks = fold_marks([blob for port in stage.ports for blob in self.arrivals.marks.get(port, ())])
         return marks | dict.fromkeys(stage.ends, END_OF_INPUT) | (_run() if stage.link.operator.needs_run else {})
 
     def _handed_out(self, pieces: Iterator[tuple[int, Piece]]) -> Iterator[pd.DataFrame]:
@@ -254,7 +253,7 @@ def _check_owner(stage: Stage, store: SparkStore, shard: int, shards: int) -> No
         raise TravellingError(Refusal("NULL_KEYS_IN_ANY_SHARD", {"join": stage.name}))
     if found is None or found.decode() != f"{FORMAT} {stage.digest}":
         store.put(_FINGERPRINT, f"{FORMAT} {stage.digest}".encode())
-    elif own is not None:
+    elif own is not None and not store.changed:
         # Only what was read: a task that fails leaves nothing that it has put.
         _own.add(own)
 
@@ -278,32 +277,16 @@ def _run() -> dict[str, int]:
     return {} if group is None else {RUN: int.from_bytes(sha256(group.encode()).digest()[:7], "big")}
 
 
-class _Waiting:
-    """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
+def shard_owner(stage: str, prefix: str, shard: int) -> str:
+    """What tells a shard of a stage, by its digest, from others: the same in every attempt, and after a restart."""
+    return digest(query_of_task() or "", stage, prefix, str(shard))
 
-    ``came``: the ports that something came to in this batch.
-    """
 
-    def __init__(self, split: frozenset[int]) -> None:
-        self.split = split
-        self.came: set[int] = set()
-        self.blobs: dict[int, list[bytes]] = {}
-        self.marks: dict[int, list[bytes]] = {}
-        self.bytes = 0
+def local_folder() -> str | None:
+    """Where Spark lets an executor write what it needs for a while; None: it does not tell."""
+    return os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
 
-    def add(self, port: int, kind: int, blob: bytes) -> None:
-        self.came.add(port)
-        if kind == MARKS:
-            self.marks.setdefault(port, []).append(blob)
-        else:
-            self.blobs.setdefault(port, []).append(blob)
-            self.bytes += len(blob) if port in self.split else 0
 
-    def arrivals(self, ports: Mapping[int, int]) -> dict[int, pa.Table]:
-        """The rows of these ports, by what the stage calls them; they wait no longer."""
-        found: dict[int, pa.Table] = {}
-        for port in ports.keys() & self.blobs.keys():
-            parts = self.blobs.pop(port)
-            self.bytes -= sum(map(len, parts)) if port in self.split else 0
-            found[ports[port]] = from_blobs(parts)
-        return dict(sorted(found.items()))
+def _of_ports(tables: Mapping[int, pa.Table], ports: Mapping[int, int]) -> dict[int, pa.Table]:
+    """The rows of the ports of the exchange that feed a stage, by what the stage calls them."""
+    return dict(sorted((ports[port], table) for port, table in tables.items() if port in ports))

@@ -38,9 +38,9 @@ class States:
         self.stores: list[SparkStore] = []
         self.waiting = 0
 
-    def store(self, shard: int, prefix: str = "") -> SparkStore:
-        """The part of a shard whose names all begin with ``prefix``."""
-        self.stores.append(SparkStore(self, shard, prefix))
+    def store(self, shard: int, prefix: str = "", owner: str = "") -> SparkStore:
+        """The part of a shard whose names all begin with ``prefix``; ``owner``: what tells it from others."""
+        self.stores.append(SparkStore(self, shard, prefix, owner))
         return self.stores[-1]
 
     def enter(self, shard: int) -> bool:
@@ -104,10 +104,11 @@ class SparkStore:
     asked.
     """
 
-    def __init__(self, states: States, shard: int, prefix: str) -> None:
+    def __init__(self, states: States, shard: int, prefix: str, owner: str) -> None:
         self.states = states
         self.shard = shard
         self.prefix = prefix
+        self.owner = owner
         self.fetched: dict[str, bytes | None] = {}
         self.changed: dict[str, bytes | None] = {}
 

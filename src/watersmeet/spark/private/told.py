@@ -105,6 +105,15 @@ def run_group() -> str | None:
     return None if context is None else context.getLocalProperty("spark.jobGroup.id")
 
 
+def query_of_task() -> str | None:
+    """In a task of a query: its id, which is that of its checkpoint.
+
+    Uses a local property of the thread of a query. Without it shards of several queries share a name in the cache.
+    """
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
 _STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 
 

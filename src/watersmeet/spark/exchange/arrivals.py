@@ -1,0 +1,125 @@
+"""The records of a shard in one batch, in an order that no attempt of the batch changes.
+
+A shuffle hands records over in any order, and in another one when a task is repeated. So a step takes the rows of a
+port in the order in which they were delivered, which blobs carry with them, and a large batch is cut by that order as
+well. Until all records are there, those that do not fit into memory wait in a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from watersmeet.spark.exchange.packing import MARKS, from_blobs, place_of
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A blob in a file: its place in the order of delivery, where it begins, and its bytes."""
+
+    file: BinaryIO
+    place: int
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        """The blob."""
+        return os.pread(self.file.fileno(), self.size, self.start)
+
+
+class SpillFile:
+    """Blobs of a group that do not fit into memory. The file has no name, and goes with the task, however that ends."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
+        self.size = 0
+        self._file: BinaryIO | None = None
+
+    def put(self, blob: bytes) -> Spilled:
+        """Write a blob."""
+        if self._file is None:
+            # Without a buffer, so that what was written can be read.
+            self._file = TemporaryFile(buffering=0, prefix="watersmeet-", dir=self.folder)  # noqa: SIM115 - see `close`
+        left = memoryview(blob)
+        while left:
+            left = left[self._file.write(left) :]
+        self.size += len(blob)
+        return Spilled(self._file, place_of(blob), self.size - len(blob), len(blob))
+
+    def close(self) -> None:
+        """Remove it."""
+        if self._file is not None:
+            self._file.close()
+
+
+class Arrivals:
+    """Records of a shard that no step has seen yet; ``split``: the ports whose rows need not wait for the whole batch.
+
+    - ``ports``: those that something came to in this batch
+    - ``late``: rows that only pass through
+    - ``bytes``: of rows in memory that need not wait
+    """
+
+    def __init__(self, split: frozenset[int]) -> None:
+        self.split = split
+        self.ports: set[int] = set()
+        self.marks: dict[int, list[bytes]] = {}
+        self.late: list[bytes] = []
+        self.bytes = 0
+        self._blobs: dict[int, list[bytes | Spilled]] = {}
+
+    def add(self, port: int, kind: int, blob: bytes) -> None:
+        """Take a record of rows or marks."""
+        self.ports.add(port)
+        if kind == MARKS:
+            self.marks.setdefault(port, []).append(blob)
+            return
+        self._blobs.setdefault(port, []).append(blob)
+        self.bytes += len(blob) if port in self.split else 0
+
+    def add_late(self, port: int, blob: bytes) -> None:
+        """Take late rows of a join further up."""
+        self.ports.add(port)
+        self.late.append(blob)
+
+    def spill(self, file: SpillFile) -> None:
+        """Let rows that need not wait for the whole batch wait in a file."""
+        for port in self.split & self._blobs.keys():
+            self._blobs[port] = [one if isinstance(one, Spilled) else file.put(one) for one in self._blobs[port]]
+        self.bytes = 0
+
+    def parts(self, size: int) -> Iterator[tuple[dict[int, pa.Table], bool]]:
+        """The rows by port, and whether that is all; rows that need not wait come in parts of about ``size`` bytes."""
+        blobs = [(port, blob) for port in self.split for blob in self._blobs.pop(port, ())]
+        if sum(_size(blob) for _, blob in blobs) > size:
+            blobs.sort(key=lambda one: (_place(one[1]), one[0], _size(one[1])))
+        waiting = 0
+        for port, blob in blobs:
+            if waiting > size:
+                yield self._tables(self.split), False
+                waiting = 0
+            self._blobs.setdefault(port, []).append(blob)
+            waiting += _size(blob)
+        yield self._tables(frozenset(self._blobs)), True
+
+    def _tables(self, ports: frozenset[int]) -> dict[int, pa.Table]:
+        """The rows of some ports; they wait no longer."""
+        some = sorted(self._blobs.keys() & ports)
+        return {port: from_blobs([_read(blob) for blob in self._blobs.pop(port)]) for port in some}
+
+
+def _size(blob: bytes | Spilled) -> int:
+    return blob.size if isinstance(blob, Spilled) else len(blob)
+
+
+def _place(blob: bytes | Spilled) -> int:
+    return blob.place if isinstance(blob, Spilled) else place_of(blob)
+
+
+def _read(blob: bytes | Spilled) -> bytes:
+    return blob.read() if isinstance(blob, Spilled) else blob
