@@ -31,6 +31,7 @@ from watersmeet.schema import arrow_type
 from watersmeet.spark.past.log import Log, plain_path
 from watersmeet.spark.sources.malformed import PLACE, REASON, VALUE, counted, place_of
 from watersmeet.spark.sources.reading import is_static, read_source
+from watersmeet.spark.sources.static_copies import copy_of
 
 _BATCH = "#batch"
 
@@ -50,13 +51,15 @@ class Unreadable:
 class Past:
     """What a query has read: its batches, rows that could not be read, and rows that it has not read yet by source.
 
-    ``unknown`` are sentences about what cannot be known any more.
+    ``unknown`` are sentences about what cannot be known any more. ``uncertain_until``: the last batch of which it is
+    not known what the query did with its rows when it read them; -1: of all batches it is.
     """
 
     batches: tuple[Batch, ...]
     malformed: tuple[Unreadable, ...] = ()
     waiting: Mapping[str, pa.Table] = field(default_factory=dict[str, pa.Table])
     unknown: tuple[str, ...] = ()
+    uncertain_until: int = -1
 
 
 class _InBatches:
@@ -66,13 +69,21 @@ class _InBatches:
         self.read = self.readStream = spark.read
 
 
-def read_past(spark: SparkSession, script: Script, plan: QueryPlan, log: Log, storage: Path) -> Past:
-    """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables."""
+def read_past(
+    spark: SparkSession, script: Script, plan: QueryPlan, log: Log, storage: Path, rebuilt: int | None = None
+) -> Past:
+    """What a query has read by the log of its checkpoint; ``storage`` has its marks from outside and static tables.
+
+    ``rebuilt``: the last batch whose rows its state was rebuilt from.
+    """
     read = (one for scan in scan_plans(plan.relation) for one in (scan.parts or (scan.source,)))
     sources = {one.name: script.with_options(one) for one in read}
     tables: dict[str, pa.Table] = {}
     malformed: list[Unreadable] = []
-    unknown = [] if log.is_whole else [_forgotten(log)]
+    uncertain = max(-1 if log.is_whole else log.batches[0], -1 if rebuilt is None else rebuilt)
+    unknown = (
+        [] if uncertain < 0 else [_forgotten(log) if rebuilt is None or uncertain > rebuilt else _rebuilt(rebuilt)]
+    )
     for source in sources.values():
         rows = _rows(spark, script, source, log, storage)
         tables[source.name], bad = _apart(source, rows)
@@ -92,7 +103,7 @@ def read_past(spark: SparkSession, script: Script, plan: QueryPlan, log: Log, st
     waiting = {
         name: table.filter(table.column(_BATCH).is_null()).drop_columns([_BATCH]) for name, table in tables.items()
     }
-    return Past(batches, tuple(malformed), waiting, tuple(unknown))
+    return Past(batches, tuple(malformed), waiting, tuple(unknown), uncertain)
 
 
 def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage: Path) -> pa.Table:
@@ -108,7 +119,7 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage
     shown = frame.select(*told, parts["file"].alias("#file"), parts["offset"].alias("#offset"), of.alias("#of"))
     try:
         return _placed(
-            source, shown.toArrow(), log, is_static=is_static(source) and not kept_copy(source, storage).is_dir()
+            source, shown.toArrow(), log, is_static=is_static(source) and not copy_of(source, storage).is_dir()
         )
     except PySparkException as error:
         raise _not_told(source, str(error).strip().partition("\n")[0]) from error
@@ -116,18 +127,13 @@ def _rows(spark: SparkSession, script: Script, source: Source, log: Log, storage
 
 def frame_of_past(spark: SparkSession, script: Script, source: Source, storage: Path) -> DataFrame:
     """All rows that a source has now, as a batch; those that cannot be read are marked as such."""
-    if is_static(source) and kept_copy(source, storage).is_dir():
-        return spark.read.parquet(location_of(kept_copy(source, storage)))
+    if is_static(source) and copy_of(source, storage).is_dir():
+        return spark.read.parquet(location_of(copy_of(source, storage)))
     format_ = source_format(source)
     if not is_static(source) and "path" not in source.said and not format_.has_partitions:
         raise _not_told(source, f"what it had: {source.format} cannot be read again")
     frame = read_source(cast("SparkSession", _InBatches(spark)), script, source)
     return counted(source, frame, "drop")
-
-
-def kept_copy(source: Source, storage: Path) -> Path:
-    """Where `run` keeps the copy of a table that never changes."""
-    return storage / "static" / source.name
 
 
 def _not_told(source: Source, reason: str) -> WatersmeetError:
@@ -231,6 +237,13 @@ def _lost(source: Source, table: pa.Table, malformed: int, log: Log) -> Iterable
         if there < asked:
             told = "they were compacted or are too old, or never were rows"
             yield f"{asked - there:,} of {asked:,} records of {source.name} are not there any more: {told}."
+
+
+def _rebuilt(batch: int) -> str:
+    told = "of rows that came until then, this is what the query does with them as it is now"
+    return (
+        f"The state was rebuilt after batch {batch}: {told}; which of them were late before, and what came out of them."
+    )
 
 
 def _forgotten(log: Log) -> str:

@@ -27,10 +27,11 @@ from watersmeet.locations import local_path, location_of
 from watersmeet.plan.expressions import quote
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.past.log import Log
-from watersmeet.spark.past.reading import frame_of_past, kept_copy, whole_topics
+from watersmeet.spark.past.reading import frame_of_past, whole_topics
 from watersmeet.spark.rebuild.logs import is_in
 from watersmeet.spark.sources.malformed import PLACE, decoded, place_of, readable
 from watersmeet.spark.sources.reading import is_static
+from watersmeet.spark.sources.static_copies import copy_of
 
 MARKS_SCHEMA = "column STRING, value BIGINT"
 _BATCH, _ORDER = "watersmeet_batch", "watersmeet_order"
@@ -97,11 +98,11 @@ def past_stream(
     """The rows that a source had in these batches, as a stream of them."""
     links = folder / "links"
     if is_static(source):
-        asked = replace(source, options={**source.options, "path": location_of(kept_copy(source, storage))})
+        asked = replace(source, options={**source.options, "path": location_of(copy_of(source, storage))})
     else:
         asked = _linked(source, stretch, links) if "path" in source.said else _offsets(source, stretch)
     try:
-        frame = frame_of_past(spark, script, asked, storage)
+        frame = frame_of_past(spark, script, source if is_static(source) else asked, storage)
         if source_format(source).has_partitions and PLACE not in frame.columns:
             raise lost(query, source.name, "nothing tells which record is which, since values are read as they are")
         place = F.col(quote(PLACE)) if PLACE in frame.columns else place_of(file=F.input_file_name())

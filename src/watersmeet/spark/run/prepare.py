@@ -34,6 +34,7 @@ from watersmeet.spark.compile.compiler import Compiler
 from watersmeet.spark.compile.shards import shards_of
 from watersmeet.spark.exchange.packing import LATE_SHOWN
 from watersmeet.spark.exchange.stateful import RowsTold
+from watersmeet.spark.past.log import read_log
 from watersmeet.spark.private.files import folder_of
 from watersmeet.spark.private.told import unlogged
 from watersmeet.spark.private.writers import sources_of
@@ -50,6 +51,7 @@ from watersmeet.spark.sources.loading import counted, tables_first
 from watersmeet.spark.sources.malformed import kept_apart, looked_at, readable
 from watersmeet.spark.sources.reading import read_sources, resolve_options
 from watersmeet.spark.sources.static import Static, static_tables
+from watersmeet.spark.sources.static_copies import copies_of, copy_read
 from watersmeet.spark.state.swap import clear
 
 HOW = "run it with `--accept`, or undo the change."
@@ -216,6 +218,7 @@ def _prepared(
         else:
             owner, follows = continued(spark, checkpoint, recorded, now, accepting, anew, HOW, REBUILD)
             owner = None if owner is recorded else owner
+    _check_copies(static, storage, checkpoint, name, script, anew)
     sink = NOTHING if asked.is_in_parts else _sink(script, asked.into, asked.into_span, spark)
     target, place = target_of(sink, name, query, checkpoint), script.place(sink.span)
     others = {
@@ -252,6 +255,18 @@ def _with_static_tables(
     return known, inputs.with_batches, ()
 
 
+def _check_copies(
+    static: Sequence[Static], storage: Path, checkpoint: Path, query: str, script: Script, anew: str
+) -> None:
+    """Refuse to read another copy of a table than the query has read: it would keep the rows of both."""
+    for table in static:
+        if any(folder != table.folder for folder, _ in copies_of(table.source, storage)):
+            difference = copy_read(table.source, storage, table.folder, read_log(checkpoint).files)
+            if difference is not None:
+                place, name = script.place(table.source.span), table.source.name
+                raise refuse("STATIC_TABLE_CHANGED", place, query=query, table=name, difference=difference, anew=anew)
+
+
 def _as_called(marks: DataFrame, names: Mapping[str, str]) -> DataFrame:
     """Marks from outside, their columns as the query calls them."""
     if not names:
@@ -274,7 +289,7 @@ def _anew(query: Query) -> str:
 
 def _inputs(script: Script, spark: SparkSession, storage: Path, by_spark: Collection[str]) -> Inputs:
     """The frames of all sources."""
-    static = static_tables(spark, script, storage / "static")
+    static = static_tables(spark, script, storage)
     frames = read_sources(spark, script, {name: table.stream for name, table in static.items()})
     return Inputs(frames, find_files(spark, script, {}, by_spark), static)
 

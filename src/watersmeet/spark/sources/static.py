@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.catalog import Source
 from watersmeet.formats.malformed import Fate, fate_of
+from watersmeet.locations import location_of
 from watersmeet.plan.nodes import Script
 from watersmeet.spark.sources.malformed import counted, readable
 from watersmeet.spark.sources.reading import is_static, read_source
+from watersmeet.spark.sources.static_copies import DECLARATION, copy_of, write_declaration
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Static:
         """What is `kept`, as a stream: with the malformed rows, which count when they come, as those of any source."""
         # A pattern need not match anything yet: nothing is written before all queries are known to start.
         reader = self.read.sparkSession.readStream.schema(self.read.schema)
-        return reader.parquet(f"file:{self.folder / '*.parquet'}")
+        return reader.parquet(location_of(self.folder / "*.parquet"))
 
     def with_unsaid(self, fate: Fate) -> Static:
         """The same table where that is done with malformed rows unless the source says otherwise."""
@@ -48,12 +52,22 @@ class Static:
     def keep(self) -> None:
         """Write the rows, unless that was done by an earlier start. A malformed row that stops the query stops this."""
         if self.folder.exists():
+            if not (self.folder / DECLARATION).exists():
+                write_declaration(self.source, self.folder)
             return
-        hidden = self.folder.with_name(f".{self.folder.name}")
+        hidden = self.folder.with_name(f".{self.folder.name}-{uuid4().hex}")
         rows = self._counted if fate_of(self.source, self.unsaid) == "fail" else self.read
-        rows.write.mode("overwrite").parquet(f"file:{hidden}")
-        # Renamed when it is whole: a run killed here must not leave half a table.
-        hidden.rename(self.folder)
+        try:
+            rows.write.parquet(location_of(hidden))
+            write_declaration(self.source, hidden)
+            # Renamed when it is whole: a run killed here must not leave half a table.
+            hidden.rename(self.folder)
+        except OSError:
+            # Another start was first: its copy is of the same declaration, and a query may read it by now.
+            if not self.folder.is_dir():
+                raise
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
 
     @property
     def _counted(self) -> DataFrame:
@@ -63,7 +77,7 @@ class Static:
 def static_tables(spark: SparkSession, script: Script, storage: Path) -> dict[str, Static]:
     """The tables of a script that do not change, by name."""
     return {
-        source.name: Static(source, read_source(spark, script, source), storage / source.name)
+        source.name: Static(source, read_source(spark, script, source), copy_of(source, storage))
         for source in script.sources
         if is_static(source)
     }

@@ -24,6 +24,8 @@ from watersmeet.formats.kept_columns import FOLDER as COLUMNS
 from watersmeet.locations import local_path
 from watersmeet.spark.rebuild.logs import Read
 from watersmeet.spark.run.owner import OWNER, Owner, moved_owner
+from watersmeet.spark.sources.static_copies import DECLARATION
+from watersmeet.spark.sources.static_copies import FOLDER as COPIES
 from watersmeet.spark.state.archives import (
     Manifest,
     list_files,
@@ -35,7 +37,7 @@ from watersmeet.spark.state.archives import (
 from watersmeet.spark.state.swap import settle
 
 CHECKPOINT = "checkpoint"
-_BESIDE = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", "static": "static"}
+_BESIDE = {"marks": "marks/{query}", "columns": f"{COLUMNS}/{{query}}.json", COPIES: COPIES}
 """What belongs to a checkpoint in its storage folder, by its place in an archive."""
 _HIDDEN = ".import-"
 
@@ -83,6 +85,7 @@ def import_checkpoint(archive: Path, storage: Path, root: Path, sinks: Literal["
             if sinks == "own":
                 # Sinks know a run by this id, and would take its batches for those of the run that was exported.
                 (hidden / CHECKPOINT / "metadata").write_text(json.dumps({"id": str(uuid4())}), "utf-8")
+            _check_copies(hidden / COPIES, beside[COPIES], manifest.query)
             for name, place in beside.items():
                 _put(hidden / name, place, undo)
             # Last, and in one step: until then the query has no checkpoint, and what lies beside it means nothing.
@@ -151,8 +154,9 @@ def _files(checkpoint: Path) -> Iterator[tuple[str, Path]]:
         places |= {name: storage / place.format(query=checkpoint.name) for name, place in _BESIDE.items()}
     for name, place in places.items():
         for file in sorted(place.rglob("*")) if place.is_dir() else [place] if place.is_file() else []:
-            if file.is_file() and not file.name.startswith(".") and file.suffix != ".crc":
-                inner = file.relative_to(place)
+            inner = file.relative_to(place)
+            is_hidden = any(part.startswith(".") for part in (*inner.parts, file.name))
+            if file.is_file() and not is_hidden and file.suffix != ".crc":
                 yield name if file == place else f"{name}/{inner}", file
 
 
@@ -174,7 +178,8 @@ def _move(archive: Path, folder: Path, places: Places) -> None:
     # Sources write down files as URIs, in which a space has another form.
     move_uris = moving(tuple((quote(was), quote(now)) for was, now in places))
     try:
-        for file in (*checkpoint.glob("state/*/_metadata/v2/*"), folder / "columns", *checkpoint.glob("sources/*/*")):
+        told = (folder / "columns", *folder.glob(f"{COPIES}/*/{DECLARATION}"))
+        for file in (*checkpoint.glob("state/*/_metadata/v2/*"), *told, *checkpoint.glob("sources/*/*")):
             if file.is_file():
                 moved = move_uris if "sources" in file.relative_to(folder).parts else move
                 file.write_text(moved(file.read_text("utf-8")), "utf-8")
@@ -182,6 +187,14 @@ def _move(archive: Path, folder: Path, places: Places) -> None:
         owner.write_text(moved_owner(owner.read_text("utf-8"), move), "utf-8")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise wrong_archive(archive, f"what it holds is not a checkpoint ({error})") from error
+
+
+def _check_copies(copies: Path, there: Path, query: str) -> None:
+    """Refuse to mix the copy of a table with one that is there: their queries would read both."""
+    for copy in (one for one in copies.glob("*") if (there / one.name).is_dir()):
+        own, other = ({file.name for file in folder.glob("*.parquet")} for folder in (copy, there / copy.name))
+        if own != other:
+            raise refuse("COPY_IS_THERE", path=there / copy.name, query=query)
 
 
 def _put(what: Path, place: Path, undo: ExitStack) -> None:

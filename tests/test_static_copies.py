@@ -1,0 +1,38 @@
+"""Which copy of a static table belongs to a declaration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.catalog import Field, Source
+from watersmeet.spark.sources.static_copies import copy_of, write_declaration
+
+ITEMS = Source("items", (Field("id", "INT"), Field("name", "STRING")), kind="table", format="csv",
+               options={"path": "/data", "static": "true", "password": "secret"})  # fmt: skip
+MORE = replace(ITEMS, fields=(*ITEMS.fields, Field("price", "INT")))
+
+
+def test_copy_of_an_earlier_version_counts_while_it_has_the_columns(tmp_path: Path) -> None:
+    folder = tmp_path / "static" / "items"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"ID": [1], "name": ["tea"], "#reason": [None]}), folder / "part-0.parquet")
+    assert copy_of(ITEMS, tmp_path) == folder
+    assert copy_of(MORE, tmp_path).name.startswith("items-")
+    # Another table, whose name begins alike.
+    assert copy_of(replace(ITEMS, name="items-12345678"), tmp_path).name.startswith("items-12345678-")
+
+
+def test_copy_is_found_by_what_decides_about_its_rows(tmp_path: Path) -> None:
+    made = copy_of(MORE, tmp_path)
+    made.mkdir(parents=True)
+    write_declaration(MORE, made)
+    assert "secret" not in (made / "_declaration.json").read_text()
+    assert copy_of(replace(MORE, options={**MORE.options, "path": "file:///data/", "password": "x"}), tmp_path) == made
+    assert copy_of(ITEMS, tmp_path) == made, "it has all columns"
+    typed = replace(ITEMS, fields=(Field("id", "BIGINT"), *ITEMS.fields[1:]))
+    others = (typed, replace(ITEMS, format="json"), replace(ITEMS, options={**ITEMS.options, "path": "/other"}))
+    assert len({copy_of(other, tmp_path) for other in others} | {made}) == 4
