@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from watersmeet import references
 from watersmeet.cli.app import app
 from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.project import with_columns
 from watersmeet.queries import read_script
 
 SCRIPT = """
@@ -85,6 +87,47 @@ def test_no_refusal_quotes_a_password(text: str) -> None:
     shown = str(raised.value) + json.dumps([refusal.as_json() for refusal in raised.value.refusals])
     assert "hunter3" not in shown
     assert "***" in shown
+
+
+GIVEN_TO_SPARK = {
+    # Sources, by `read_source` and `find_files`: of a script that `resolve_options` gave, or of the topics of one.
+    ("spark/sources/reading.py", "options"),
+    ("spark/sources/columnar.py", "s.options"),
+    ("spark/topics.py", "options"),
+    # Sinks: of such a script, too.
+    ("spark/sinks/outputs.py", "options"),
+    ("spark/sinks/delta.py", "target.options"),
+    ("spark/sinks/files.py", "options"),
+    ("spark/sinks/snapshots.py", "self.options"),
+    ("spark/run/running.py", "target.options"),
+    # None of a script.
+    ("spark/rebuild/input.py", "_ONE"),
+    ("spark/state/checkpoint.py", "options"),
+    ("demo/topics.py", "options"),
+}
+"""Every place that hands options to Spark, and which: a new one must have them from `resolve_options`."""
+
+
+def test_options_go_to_spark_in_known_places_only() -> None:
+    root = Path(references.__file__).parent
+    found = {
+        (str(file.relative_to(root)), given)
+        for file in root.rglob("*.py")
+        for given in re.findall(r"\.options\(\*\*([\w.]+)", file.read_text("utf-8"))
+    }
+    assert found == GIVEN_TO_SPARK
+    resolving = [file for file in root.rglob("*.py") if re.search(r"script\w*\.resolved\(", file.read_text("utf-8"))]
+    assert [file.name for file in resolving] == ["reading.py"], "scripts are resolved by `resolve_options`"
+
+
+def test_columns_are_read_with_what_references_stand_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "0.csv").write_text("id;name\n1;a\n")
+    options = f"path '{tmp_path}', header 'true', sep '${{env:SEP}}'"
+    text = f"CREATE STREAM a USING csv OPTIONS ({options}); SELECT STREAM * FROM a;"
+    monkeypatch.setenv("SEP", ";")
+    (source,) = with_columns(read_script(text)).sources
+    assert [field.name for field in source.fields] == ["id", "name"]
+    assert source.said["sep"] == "${env:SEP}"
 
 
 def test_the_caret_stays_where_it_was() -> None:

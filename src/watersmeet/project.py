@@ -23,6 +23,7 @@ from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
 from watersmeet.locations import has_scheme, local_path
 from watersmeet.references import missing, resolved, rooted
 from watersmeet.type_names import family_of
+from watersmeet.yaml_text import DoubledKeyError, read_yaml
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -192,6 +193,8 @@ def _with_columns(source: Source, root: Path, storage: Path | None) -> Source:
     if source.fields or source.format is None:
         return source
     placed = replace(source, options=_resolved(source.options, root))
+    if not any(reason for value in placed.options.values() for reason in missing(value)):
+        placed = replace(placed, options=resolved(placed.options))
     kept = kept_columns(storage, placed) if storage is not None else ()
     found = Found(kept, "the first start") if kept else columns_of(placed)
     filled = replace(source, fields=found.fields, read_from=found.file)
@@ -266,7 +269,9 @@ def _leads_out(folder: Path, what: str) -> WatersmeetError:
 
 def _read_spec(path: Path) -> Spec:
     try:
-        content: object = yaml.safe_load(_read_text(path))
+        content: object = read_yaml(_read_text(path))
+    except DoubledKeyError as error:
+        raise refuse("WRONG_PROJECT", path=path, reason=str(error), hint="keep one of them.") from error
     except yaml.YAMLError as error:
         reason = " ".join(str(error).replace('in "<unicode string>", ', "").split())
         raise refuse("WRONG_PROJECT", path=path, reason=f"it is not YAML ({reason})", hint="mend the line.") from error

@@ -226,3 +226,12 @@ def test_every_condition_of_the_command_is_in_the_catalogue() -> None:
     from watersmeet.cli.failure import UNREADABLE
 
     assert catalogue().keys() >= UNREADABLE
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "advise", "run", "page", "state show", "state export"])
+def test_a_command_without_a_path_means_the_project_here(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ended = watersmeet(*command.split())
+    assert "[WRONG_PROJECT]" in ended.stderr and "watersmeet.yml" in ended.stderr

@@ -10,6 +10,8 @@ from watersmeet.catalog import Sink, Source
 from watersmeet.errors import WatersmeetError
 from watersmeet.plan.nodes import Script
 from watersmeet.project import Project, open_project, resolve_paths
+from watersmeet.testing.case import parse_case
+from watersmeet.yaml_text import read_yaml
 
 
 def project(folder: Path, spec: str, **files: str) -> Path:
@@ -133,3 +135,22 @@ def test_storage_must_be_a_folder() -> None:
     assert storage_folder(Project(Path("/srv"), "p", "file:///x/y", ())) == Path("/x/y")
     with pytest.raises(WatersmeetError, match="not a folder here"):
         storage_folder(Project(Path("/srv"), "p", "s3a://bucket/x", ()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("name: shop\nstorage: a\nstorage: b\n", "the key `storage` stands twice, in lines 2 and 3"),
+        ("name: shop\nconfiguration: {a: 1, b: 2, a: 3}\n", "the key `a` stands twice, in lines 2 and 2"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, spec: str, told: str) -> None:
+    (refusal,) = refused(project(tmp_path, spec, q="SELECT 1;")).refusals
+    assert refusal.condition == "WRONG_PROJECT" and told in refusal.message
+    with pytest.raises(WatersmeetError, match="the key `sql` stands twice, in lines 2 and 3"):
+        parse_case("name: a\nsql: SELECT 1\nsql: SELECT 2\n")
+
+
+def test_a_mapping_that_is_merged_into_another_may_be_written_over() -> None:
+    text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n"
+    assert read_yaml(text)["more"] == {"a": 1, "b": 3}

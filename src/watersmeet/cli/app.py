@@ -6,6 +6,7 @@ Those modules are imported when their command runs: ``--help``, ``check`` and ``
 from __future__ import annotations
 
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,7 +97,7 @@ class _WithPage(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         told: list[str] = []
-        for arg, following in zip(args, [*args[1:], ""], strict=True):
+        for arg, following in pairwise([*args, ""]):
             told += [arg, PAGE_PORT] if arg == "--page" and not following.isdigit() else [arg]
         return super().parse_args(ctx, told)
 

@@ -13,6 +13,7 @@ from pydantic_core import core_schema
 
 from watersmeet.errors import WatersmeetError, catalogue, did_you_mean, refuse
 from watersmeet.fates.model import What
+from watersmeet.yaml_text import DoubledKeyError, read_yaml
 
 
 def _read_as(kind: Any, made: Any) -> GetPydanticSchema:
@@ -105,7 +106,9 @@ def parse_case(text: str, path: str = "case") -> Case:
     ((1, None),)
     """
     try:
-        content: Any = yaml.safe_load(text)
+        content: Any = read_yaml(text)
+    except DoubledKeyError as error:
+        raise refuse("WRONG_CASE", path=path, reason=str(error)) from None
     except yaml.YAMLError as error:
         raise refuse("WRONG_CASE", path=path, reason=f"it is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(content, dict):
