@@ -13,6 +13,8 @@ from watersmeet.observe.progress import mark_in_words
 
 _MATCHES = 5
 """So many meetings of a row are told one by one."""
+UNCERTAIN = "uncertain  whether it was late when it came, and what came out of it then, is not known"
+"""What is said of a row that came before the first batch that is known."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Answer:
     """What became of the rows of a source that are meant, in one query.
 
     ``rows`` are the numbers of arrivals. ``notes`` are sentences about rows that are not among them: not there,
-    malformed, not read yet. ``unknown`` says what cannot be known.
+    malformed, not read yet. ``unknown`` says what cannot be known. ``uncertain_until``: the last batch of which it is
+    not known what the query did with its rows when it read them; -1: of all batches it is.
     """
 
     query: str
@@ -29,6 +32,7 @@ class Answer:
     rows: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    uncertain_until: int = -1
 
     def __str__(self) -> str:
         return self.text()
@@ -43,7 +47,7 @@ class Answer:
         return {
             "query": self.query,
             "asked": self.asked,
-            "rows": [row_data(self.told, arrivals[number], arrivals) for number in self.rows],
+            "rows": [row_data(self.told, arrivals[number], arrivals, self.uncertain_until) for number in self.rows],
             "notes": list(self.notes),
             "unknown": list(self.unknown),
         }
@@ -56,32 +60,38 @@ class Answer:
             yield ""
             yield f"{arrival.side} {row_in_words(arrival.values)}"
             yield f"  arrived    batch {arrival.batch}{f', {arrival.where}' if arrival.where else ''}"
-            yield from (f"  {line}" for line in fate_lines(self.told, number))
+            if arrival.batch <= self.uncertain_until:
+                yield f"  {UNCERTAIN}"
+            yield from (f"  {line}" for line in fate_lines(self.told, number, self.uncertain_until))
         yield from ("", *self.notes) if self.notes else ()
         if self.unknown:
             yield ""
             yield from (f"Unknown: {sentence}" for sentence in self.unknown)
 
 
-def fate_lines(told: Told, number: int) -> Iterator[str]:
+def fate_lines(told: Told, number: int, uncertain_until: int = -1) -> Iterator[str]:
     """What became of an arrival, a line for each thing, and why it met nothing if it did not."""
     fates = told.of(number)
     matched = [fate for fate in fates if fate.what == "matched"]
     skipped = matched[_MATCHES:]
     for fate in fates:
         if not any(fate is one for one in skipped):
-            yield f"{fate.what:<10} batch {fate.batch}: {fate.reason}"
+            uncertain = " (uncertain)" if fate.batch <= uncertain_until else ""
+            yield f"{fate.what:<10} batch {fate.batch}{uncertain}: {fate.reason}"
     if skipped:
         yield f"{'matched':<10} and {len(skipped):,} more"
     if number in told.misses:
         yield f"{'why':<10} {told.misses[number].text}"
 
 
-def row_data(told: Told, arrival: Arrival, arrivals: Mapping[int, Arrival]) -> dict[str, object]:
+def row_data(
+    told: Told, arrival: Arrival, arrivals: Mapping[int, Arrival], uncertain_until: int = -1
+) -> dict[str, object]:
     """An arrival and what became of it, for machines."""
     miss = told.misses.get(arrival.number)
     return {
         **arrival_data(arrival),
+        "is_certain": arrival.batch > uncertain_until,
         "fates": [fate_data(fate, arrivals) for fate in told.of(arrival.number)],
         "miss": None if miss is None else {"cause": miss.cause, "text": miss.text, "distance": miss.distance},
     }
@@ -122,6 +132,7 @@ class Made:
     told: Told
     places: tuple[int, ...] = ()
     unknown: tuple[str, ...] = ()
+    uncertain_until: int = -1
     _arrivals: dict[int, Arrival] = field(default_factory=dict[int, Arrival], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +146,8 @@ class Made:
         for place in self.places:
             shown = self.told.results[place]
             sign = "" if shown.sign > 0 else " goes"
-            lines += ["", f"{row_in_words(shown.values)}{sign} in batch {shown.batch}, made of"]
+            uncertain = " (uncertain)" if shown.batch <= self.uncertain_until else ""
+            lines += ["", f"{row_in_words(shown.values)}{sign} in batch {shown.batch}{uncertain}, made of"]
             for number in shown.arrivals:
                 one = self._arrivals[number]
                 lines.append(
@@ -153,6 +165,7 @@ class Made:
             marks = {mark.column: mark.value for mark in self.told.marks if mark.batch == shown.batch}
             rows.append({
                 "batch": shown.batch,
+                "is_certain": shown.batch > self.uncertain_until,
                 "sign": shown.sign,
                 "values": {name: plain(value) for name, value in shown.values.items()},
                 "made_of": [arrival_data(self._arrivals[number]) for number in shown.arrivals],

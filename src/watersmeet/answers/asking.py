@@ -145,8 +145,10 @@ def read(spark: SparkSession, query: Ran) -> Read:
     """A query with all that it has read, by the log of its checkpoint."""
     from watersmeet.spark.past.log import read_log
     from watersmeet.spark.past.reading import read_past
+    from watersmeet.spark.run.owner import rebuilt_batch
 
-    return Read(query, read_past(spark, query.script, query.plan, read_log(query.checkpoint), query.storage), spark)
+    log, rebuilt = read_log(query.checkpoint), rebuilt_batch(query.checkpoint)
+    return Read(query, read_past(spark, query.script, query.plan, log, query.storage, rebuilt), spark)
 
 
 def answer(read: Read, question: Question) -> Answer:
@@ -159,7 +161,8 @@ def answer(read: Read, question: Question) -> Answer:
         if one.source == question.source.name and all(_is(one.values.get(n), v) for n, v in question.values.items())
     ]
     asked = f"{question.source.name} {'has' if len(rows) == 1 else 'have'} {question}"
-    return Answer(query.name, asked, found, tuple(rows), tuple(_notes(past, question, rows)), _unknown(query, past))
+    notes = tuple(_notes(past, question, rows))
+    return Answer(query.name, asked, found, tuple(rows), notes, _unknown(query, past), past.uncertain_until)
 
 
 def summary(read: Read) -> Summary:
@@ -170,7 +173,7 @@ def summary(read: Read) -> Summary:
         malformed[one.source] = malformed.get(one.source, 0) + 1
     trace = read.traced(detail="counts")
     with _kept():
-        return summary_of(query.name, trace, malformed, _unknown(query, past))
+        return summary_of(query.name, trace, malformed, _unknown(query, past), past.uncertain_until)
 
 
 def made(read: Read, given: Sequence[str]) -> Made:
@@ -184,7 +187,7 @@ def made(read: Read, given: Sequence[str]) -> Made:
         if all(text in _texts(row.values[name]) for name, text in wanted.items())
     ]
     asked = " and ".join(f"{name} {text}" for name, text in wanted.items())
-    return Made(query.name, asked, found, tuple(places), _unknown(query, past))
+    return Made(query.name, asked, found, tuple(places), _unknown(query, past), past.uncertain_until)
 
 
 def traced_past(

@@ -38,6 +38,7 @@ class Summary:
     groups: tuple[Group, ...]
     counts: Mapping[str, int]
     unknown: tuple[str, ...] = ()
+    uncertain_until: int = -1
 
     def text(self) -> str:
         """For people."""
@@ -48,6 +49,7 @@ class Summary:
         return {
             "query": self.query,
             "counts": dict(self.counts),
+            "uncertain_until": self.uncertain_until if self.uncertain_until >= 0 else None,
             "groups": [
                 {
                     "side": group.side,
@@ -62,7 +64,8 @@ class Summary:
         }
 
     def _lines(self) -> Iterator[str]:
-        yield f"{self.query}: " + ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        uncertain = f" (uncertain up to batch {self.uncertain_until})" if self.uncertain_until >= 0 else ""
+        yield f"{self.query}: " + ", ".join(f"{count:,} {name}" for name, count in self.counts.items()) + uncertain
         rows = [("side", "ended as", "reason", "rows", "for example")]
         for group in self.groups:
             example = row_in_words(group.examples[0].values)
@@ -77,7 +80,9 @@ class Summary:
         yield from (f"Unknown: {one}" for one in self.unknown)
 
 
-def summary_of(query: str, trace: Trace, malformed: Mapping[str, int], unknown: tuple[str, ...] = ()) -> Summary:
+def summary_of(
+    query: str, trace: Trace, malformed: Mapping[str, int], unknown: tuple[str, ...] = (), uncertain_until: int = -1
+) -> Summary:
     """The rows of a query by side, end and reason, most rows first."""
     ends, misses = ends_of(trace), misses_of(trace)
     found: dict[tuple[str, str, str], list[int]] = {}
@@ -94,7 +99,7 @@ def summary_of(query: str, trace: Trace, malformed: Mapping[str, int], unknown: 
         counts[what] = sum(what in whats for whats in ends.values())
     counts["malformed"] = sum(malformed.values())
     groups.sort(key=lambda group: (group.side, -group.rows, group.end, group.reason))
-    return Summary(query, tuple(groups), counts, unknown)
+    return Summary(query, tuple(groups), counts, unknown, uncertain_until)
 
 
 def _reason(whats: Sequence[What], miss: Miss | None) -> str:

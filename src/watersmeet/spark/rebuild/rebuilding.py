@@ -208,7 +208,7 @@ def _finish(spark: SparkSession, asked: Rebuilding, made: Path, read: Read, sour
         shutil.copyfile(asked.checkpoint / file, made / file)
     for checksum in made.glob(".*.crc"):
         checksum.unlink()
-    (made / OWNER).write_text(Owner((asked.built.told,)).to_text(spark.version), "utf-8")
+    (made / OWNER).write_text(Owner((asked.built.told,), rebuilt=asked.last).to_text(spark.version), "utf-8")
 
 
 def _marks(asked: Rebuilding) -> dict[int, Marks]:

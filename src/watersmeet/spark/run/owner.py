@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from watersmeet.analyze.settings import TOGETHER
@@ -26,13 +27,15 @@ class Owner:
     """Whose a checkpoint is: the queries of ours in it, of which there are several where a join feeds another call.
 
     ``versions``: with what it was written; ``format``: that of its states. ``accepted``: what else a shard may have
-    been left by, by its fingerprint: operators of the query as it was before changes that were accepted.
+    been left by, by its fingerprint: operators of the query as it was before changes that were accepted. ``rebuilt``:
+    the last batch whose rows its state was rebuilt from; None: it never was.
     """
 
     queries: tuple[Told, ...]
     versions: dict[str, str] = field(default_factory=dict[str, str])
     format: int = FORMAT
     accepted: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
+    rebuilt: int | None = None
 
     @property
     def shards(self) -> int:
@@ -61,6 +64,8 @@ class Owner:
         }
         if self.accepted:
             record["accepted"] = dict(self.accepted)
+        if self.rebuilt is not None:
+            record["rebuilt"] = self.rebuilt
         return json.dumps(record, indent=2) + "\n"
 
     @staticmethod
@@ -78,7 +83,8 @@ class Owner:
         if found not in READ or not queries or record.get("digest") != _signed(queries, accepted):
             raise _wrong(checkpoint, file, "is not what Watersmeet has written there", anew)
         versions = {name: str(record.get(name, "unknown")) for name in ("watersmeet", "spark")}
-        return Owner(tuple(Told(query["identity"], query["words"]) for query in queries), versions, found, accepted)
+        told = tuple(Told(query["identity"], query["words"]) for query in queries)
+        return Owner(told, versions, found, accepted, record.get("rebuilt"))
 
     def check(
         self,
@@ -111,6 +117,16 @@ class Owner:
                 raise _another(checkpoint, found.difference or str(difference(was, is_)), hint)
             follows += found.follows
         return tuple(follows)
+
+
+def rebuilt_batch(checkpoint: Path) -> int | None:
+    """The last batch whose rows the state of a checkpoint was rebuilt from; None: it never was, or nothing tells."""
+    try:
+        record: Any = json.loads((checkpoint / OWNER).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = cast("dict[str, Any]", record).get("rebuilt") if isinstance(record, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def moved_owner(text: str, move: Callable[[str], str]) -> str:

@@ -131,7 +131,7 @@ def before_start(spark: SparkSession, checkpoint: str | Path, now: Owner) -> Sta
     was = read_owner(spark, checkpoint)
     if was is not None:
         was.check(now, str(checkpoint), ANEW)
-        now = replace(now, accepted=was.accepted)
+        now = replace(now, accepted=was.accepted, rebuilt=was.rebuilt)
     tell_workers(spark, now.accepted)
     # Without a finished batch there is no state yet that others could have left.
     is_new = not folder.has_files(DONE) if was is None else was.format < now.format
