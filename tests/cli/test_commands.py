@@ -235,3 +235,24 @@ def test_a_command_without_a_path_means_the_project_here(
     monkeypatch.chdir(tmp_path)
     ended = watersmeet(*command.split())
     assert "[WRONG_PROJECT]" in ended.stderr and "watersmeet.yml" in ended.stderr
+
+
+TWICE = """
+CREATE SINK paid USING json OPTIONS (path 'output/paid');
+INSERT INTO paid SELECT STREAM x.order_id, y.courier FROM orders x LEFT JOIN deliveries y
+  ON y.delivery_time BETWEEN x.order_time AND x.order_time + INTERVAL 60 MINUTES AND x.order_id = y.order_id
+  WHERE x.item <> 'tea';
+"""
+
+
+def test_check_notes_a_join_that_two_queries_compute(shop: Path) -> None:
+    assert "compute the same join" not in watersmeet("check", shop).stdout
+    script = shop / "sql" / "joined.sql"
+    before = script.read_text()
+    script.write_text(before + TWICE)
+    note = "note: joined and paid compute the same join of orders and deliveries: each reads, joins and keeps"
+    ended = watersmeet("check", shop)
+    assert ended.exit_code == 0 and note in ended.stdout, ended.output
+    # Another bound is another join.
+    script.write_text(before + TWICE.replace("60 MINUTES", "61 MINUTES"))
+    assert "compute the same join" not in watersmeet("check", shop).stdout

@@ -16,6 +16,9 @@ from watersmeet.cli.failure import Format
 from watersmeet.cli.script import Opened, check_outside, open_script
 from watersmeet.counts import counted
 from watersmeet.errors import Place, Refusal
+from watersmeet.families import OPERATORS
+from watersmeet.physical import plan_query
+from watersmeet.physical.same_joins import same_join_notes
 from watersmeet.plan.bounds import bounds_in_words, bounds_of
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.words import word
@@ -89,7 +92,16 @@ def _warnings(opened: Opened, *, may_add: bool) -> list[tuple[str, Place | None]
     warned = [warned for query in opened.queries for warned in query.warnings]
     likely = check_likely(opened.script, may_add_functions=may_add)
     placed = ((w.message, opened.project.in_file(opened.script.place(w.span))) for w in (*warned, *likely.warnings))
-    return list(dict.fromkeys(placed))
+    return list(dict.fromkeys((*placed, *_same_joins(opened))))
+
+
+def _same_joins(opened: Opened) -> Iterator[tuple[str, Place | None]]:
+    """The notes on joins that several queries compute, each at the later query."""
+    names = [query.into or f"query{number}" for number, query in enumerate(opened.queries, 1)]
+    plans = {name: plan_query(query, OPERATORS) for name, query in zip(names, opened.queries, strict=True)}
+    spans = {name: query.into_span for name, query in zip(names, opened.script.queries, strict=True)}
+    for name, note in same_join_notes(plans):
+        yield note, opened.project.in_file(opened.script.place(spans[name]))
 
 
 def _likely_mistakes(project: Project, script: Script) -> tuple[Refusal, ...]:

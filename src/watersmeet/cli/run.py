@@ -210,6 +210,7 @@ def run_opened(
     """
     from watersmeet.families import OPERATORS
     from watersmeet.physical import plan_query, read_sources
+    from watersmeet.physical.same_joins import same_join_notes
     from watersmeet.spark.exchange.observed import page_of_spark
     from watersmeet.spark.past.waiting import waiting_files
     from watersmeet.spark.run import watching
@@ -222,6 +223,8 @@ def run_opened(
     taken.files = {
         name: waiting_files(read_sources(plan.relation), storage / "checkpoints" / name) for name, plan in plans.items()
     }
+    for _, note in same_join_notes(plans):
+        tell(f"note: {note}")
     recorder = Recorder(storage, tell, page_of_spark(spark))
     forecasts = Forecasts(plans, storage)
 
