@@ -10,6 +10,7 @@ import pytest
 
 from watersmeet.catalog import Source
 from watersmeet.errors import TravellingError
+from watersmeet.spark.sources import columnar
 from watersmeet.spark.sources.columnar import parquet_reader
 from watersmeet.spark.sources.parquet import ParquetColumns
 
@@ -124,3 +125,22 @@ def test_a_file_that_goes_before_it_is_read(tmp_path: Path) -> None:
     patient = reader_of(tmp_path, options={"ignoreMissingFiles": "true"})
     assert patient is not None
     assert [*patient.read(str(tmp_path / "0.parquet"))] == []
+
+
+def test_a_large_folder_is_not_looked_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        write(tmp_path / f"{number}.parquet", k=[number])
+    opened: list[str] = []
+    check = ParquetColumns.check
+    monkeypatch.setattr(ParquetColumns, "check", lambda self, path: (opened.append(path), check(self, path)))
+    monkeypatch.setattr(columnar, "SAMPLED", 2)
+    monkeypatch.setattr(columnar, "MOST_FILES", 5)
+    source, schema = Source("s", (), options={"path": str(tmp_path)}), pa.schema([*WHOLE.items()])
+    assert parquet_reader(source, ("k",), schema, recovers=True) is not None
+    assert len(opened) == 2
+    # Nobody starts it again: all files are looked at, or Spark reads them.
+    assert parquet_reader(source, ("k",), schema) is not None
+    assert len(opened) == 7
+    write(tmp_path / "5.parquet", k=[5])
+    assert parquet_reader(source, ("k",), schema) is None
+    assert len(opened) == 7

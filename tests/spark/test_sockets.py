@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from watersmeet.spark.private import spark_version
+from watersmeet.spark.private import exits, spark_version
 from watersmeet.spark.private.asking import SPARE
 from watersmeet.spark.private.exits import forget_sockets
 from watersmeet.spark.session.sockets import FOLDER, LONGEST, unix_sockets
@@ -64,3 +64,23 @@ def test_java_forgets_those_that_are_gone_and_nothing_else(spark: SparkSession) 
     forget_sockets(spark, folder)
     assert others <= set(field.get(None)) and not sockets & set(field.get(None))
     assert any(thread.name == "sockets" for thread in threading.enumerate()), "it is done every now and then"
+
+
+@pytest.mark.spark
+def test_java_keeps_a_path_that_comes_while_it_forgets(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(spark.sparkContext.getConf().get(FOLDER) or "")
+    jvm = cast("Any", spark)._jvm
+    field = jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    field.setAccessible(True)
+    early, late = str(folder / f"{uuid4()}.so"), str(folder / f"{uuid4()}.so")
+    jvm.java.io.File(early).deleteOnExit()
+    copied = exits._copied  # pyright: ignore[reportPrivateUsage] - where somebody else may come in between
+
+    def overtaken(jvm: Any, paths: Any) -> Any:
+        found = copied(jvm, paths)
+        paths.add(late)
+        return found
+
+    monkeypatch.setattr(exits, "_copied", overtaken)
+    forget_sockets(spark, folder)
+    assert {early, late} <= set(field.get(None))

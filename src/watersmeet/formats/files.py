@@ -90,11 +90,11 @@ class Parquet(NamedColumns):
         is_local = PATH in said and "://" not in local_path(said[PATH])
         return is_local and said.keys() <= WHICH_FILES and all(_PLAIN.fullmatch(one) for one in types)
 
-    def column_reader(self, columns: tuple[str, ...], schema: Any) -> ColumnReader | None:
+    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
         """What reads these columns of its files in workers, if these are known to give what Spark reads."""
         from watersmeet.spark.sources.columnar import parquet_reader
 
-        return parquet_reader(self.source, columns, schema)
+        return parquet_reader(self.source, columns, schema, recovers=recovers)
 
 
 class FileSink(SinkFormat):

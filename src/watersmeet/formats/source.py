@@ -106,8 +106,11 @@ class SourceFormat:
         """Whether workers may read its files themselves, columns of those types from them."""
         return False
 
-    def column_reader(self, columns: tuple[str, ...], schema: Any) -> ColumnReader | None:
-        """What reads these columns of its files in workers, with that schema; None: only Spark can."""
+    def column_reader(self, columns: tuple[str, ...], schema: Any, *, recovers: bool = False) -> ColumnReader | None:
+        """What reads these columns of its files in workers, with that schema; None: only Spark can.
+
+        ``recovers``: if a worker meets a file that only Spark can read, the query is started again with Spark's reader.
+        """
         return None
 
     def load(self, spark: SparkSession, schema: str | None, options: Mapping[str, str]) -> DataFrame:

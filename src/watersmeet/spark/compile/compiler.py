@@ -128,7 +128,8 @@ class Compiler:
     ``frames`` holds the DataFrame of each source by its name; ``marks`` rows ``(column, value)`` that move watermarks
     from outside; ``late`` says whether the result shows late rows, in the column ``_late``; ``files`` the paths of
     sources that workers may read themselves; ``token`` the name by which a start finds the query again;
-    ``told`` whether some rows are told of with the numbers of a batch.
+    ``told`` whether some rows are told of with the numbers of a batch; ``recovers`` whether the query is started again
+    with Spark's reader if a worker meets a file that only Spark can read.
     """
 
     spark: SparkSession
@@ -141,6 +142,7 @@ class Compiler:
     bytes_per_step: int = BYTES_PER_STEP
     token: str = ""
     told: RowsTold = "none"
+    recovers: bool = False
 
     def query(self, plan: QueryPlan) -> Compiled:
         """The frames of a whole query."""
@@ -342,7 +344,7 @@ class Compiler:
         if not is_file_of_columns(leaf):
             return None
         names = tuple(field.name.removeprefix(f"{leaf.alias}.") for field in schema)
-        reader = source_format(leaf.source).column_reader(names, self.arrow(schema))
+        reader = source_format(leaf.source).column_reader(names, self.arrow(schema), recovers=self.recovers)
         if reader is None:
             return None
         return self.files[leaf.source.name].mapInArrow(PackFiles(pack, reader, columns), PACKED_DDL)

@@ -4,8 +4,8 @@ Why: for every task of a join Spark opens a Unix socket for its state, deletes i
 besides to delete it when it ends. Java never forgets such a path: some 190 bytes for each task of each batch, which
 after days are more than a small heap has. Uses: the field of ``java.io.DeleteOnExitHook`` that has the paths, which
 Spark lets others of its JVM open. It is replaced as a whole, so that whoever adds a path meanwhile meets no half of it;
-what is no socket of Spark's is told to Java again. Seen in: 4.0 to 4.3, of which 4.0 has no such sockets, with Java 17.
-Missing: the paths stay.
+what is no socket of Spark's is told to Java again, also what comes to the old one while that is done.
+Seen in: 4.0 to 4.3, of which 4.0 has no such sockets, with Java 17. Missing: the paths stay.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0
 """How often it is done: until then there are some thousand paths."""
+
+PAUSE = 0.05
+"""Seconds in which whoever adds a path has done so."""
 
 _threads: dict[Path, Thread] = {}
 
@@ -43,9 +46,25 @@ def forget_sockets(spark: SparkSession, folder: Path) -> None:
     field.set(None, jvm.java.util.LinkedHashSet())
     patterns = jvm.java.util.regex.Pattern
     sockets = patterns.compile(patterns.quote(f"{folder}/") + r"\.[0-9a-f-]{36}\.sock")
-    before.removeIf(sockets.asMatchPredicate())
-    for path in before:
-        jvm.java.io.File(path).deleteOnExit()
+    # Whoever had the old set at hand when it was replaced may still add to it: so it is looked at once more.
+    for pause in (0.0, PAUSE):
+        sleep(pause)
+        others = _copied(jvm, before)
+        others.removeIf(sockets.asMatchPredicate())
+        for path in others:
+            jvm.java.io.File(path).deleteOnExit()
+
+
+def _copied(jvm: Any, paths: Any) -> Any:
+    """A copy of a set that nobody else changes; the set may change while it is copied, which Java then tells."""
+    from py4j.protocol import Py4JJavaError
+
+    while True:
+        try:
+            return jvm.java.util.ArrayList(paths)
+        except Py4JJavaError:
+            # Few can have it at hand, and each adds one path.
+            sleep(PAUSE)
 
 
 def _forget_always(spark: SparkSession, folder: Path) -> None:
@@ -56,7 +75,7 @@ def _forget_always(spark: SparkSession, folder: Path) -> None:
         try:
             forget_sockets(spark, folder)
         except Py4JJavaError:
-            # Somebody added a path meanwhile: another time.
+            # Java does not let it be done now: another time.
             continue
         except Exception:  # whatever is said when Java is gone
             return

@@ -201,7 +201,7 @@ def _prepared(
     compiler = Compiler(
         spark, frames, shards_of(script, spark, recorded and recorded.shards), moved,
         "counted" if asked.late_into is None else "kept", files=inputs.files,
-        told=told,
+        told=told, recovers=True,
     )  # fmt: skip
     together = together_on(script, spark, "on") if recorded is None else recorded.together
     planned = plan_on(script, query, compiler, together=together)

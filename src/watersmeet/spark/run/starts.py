@@ -7,12 +7,14 @@ again in whatever frame they end up, and with them what they are: their identiti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from uuid import uuid4
+from weakref import ref
 
 from pyspark.sql import DataFrame, SparkSession, is_remote
 
@@ -41,14 +43,84 @@ HOW = f'accept it with `.option("{ACCEPT}", "true")` of the writer, or undo the 
 ANEW = "give the changed query another checkpointLocation, and another folder or table to write to."
 
 _TOKEN = re.compile(r"#([0-9a-f]{16})\.")
-_built: dict[str, Told] = {}
-_readings: dict[str, Reading] = {}
+MOST = 1000
+"""How many queries are known beside those whose results are still at hand."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a query that was built: what it is, what its numbers stand for, and whether its result lives."""
+
+    told: Told
+    reading: Reading = field(default_factory=Reading)
+    result: Callable[[], object | None] = lambda: None
+
+
+class KnownQueries:
+    """The streaming queries that were built in this process, by their tokens, the one used last at the end.
+
+    A result may be started at any time, also what was made of it, which does not keep the result itself. So the newest
+    stay, those that are asked for, and those whose results live; a program that builds queries for ever does not grow.
+
+    >>> known = KnownQueries(most=2)
+    >>> for token in "abcd":
+    ...     known.add(token, Told({}, {"0": {"alias": token}}))
+    >>> known.told("a"), known.told("b").words
+    (None, {'0': {'alias': 'b'}})
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._queries: dict[str, _Known] = {}
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def add(self, token: str, told: Told) -> None:
+        """Know a query from now on."""
+        with self._lock:
+            gone = [name for name, query in self._queries.items() if query.result() is None]
+            for name in gone[: max(0, len(gone) - self._most)]:
+                del self._queries[name]
+            self._queries[token] = _Known(told)
+
+    def read(self, token: str, reading: Reading, result: object) -> None:
+        """Know what the numbers of a query stand for, and its result."""
+        with self._lock:
+            if token in self._queries:
+                self._queries[token] = replace(self._queries[token], reading=reading, result=ref(result))
+
+    def forget(self, token: str) -> None:
+        """Know a query no longer."""
+        with self._lock:
+            self._queries.pop(token, None)
+
+    def told(self, token: str) -> Told | None:
+        """What a query is, if it is known."""
+        known = self._used(token)
+        return None if known is None else known.told
+
+    def reading(self, token: str) -> Reading:
+        """What the numbers of a query stand for; nothing, if it is not known."""
+        known = self._used(token)
+        return Reading() if known is None else known.reading
+
+    def _used(self, token: str) -> _Known | None:
+        with self._lock:
+            known = self._queries.pop(token, None)
+            if known is not None:
+                self._queries[token] = known
+            return known
+
+
+_queries = KnownQueries()
 
 
 def token_of(told: Told) -> str:
     """A new token, under which a query is known from now on."""
     token = uuid4().hex[:16]
-    _built[token] = told
+    _queries.add(token, told)
     return token
 
 
@@ -59,15 +131,17 @@ def told_of(plan: QueryPlan, shards: int) -> Told:
 
 def watch(frame: DataFrame, token: str, reading: Reading) -> None:
     """See to it that starts of queries like this frame are looked at, and that what Spark reports of them is known."""
-    if frame.isStreaming:
-        watch_starts(type(frame.writeStream), _before_start, _settings)
-        _readings[token] = reading
+    if not frame.isStreaming:
+        _queries.forget(token)
+        return
+    watch_starts(type(frame.writeStream), _before_start, _settings)
+    _queries.read(token, reading, frame)
 
 
 def reading_of(names: Iterable[str]) -> Reading:
     """What numbers under these names of observations stand for, if they are of queries that were built here."""
     tokens = dict.fromkeys(found[1] for name in names if (found := _TOKEN.search(name)) is not None)
-    return reduce(Reading.plus, (_readings[token] for token in tokens if token in _readings), Reading())
+    return reduce(Reading.plus, map(_queries.reading, tokens), Reading())
 
 
 def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) -> Owner | None:
@@ -81,7 +155,7 @@ def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) ->
 def _before_start(
     spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources, options: Mapping[str, str]
 ) -> Started:
-    now = Owner(tuple(_built[token] for token in tokens if token in _built))
+    now = Owner(tuple(told for token in tokens if (told := _queries.told(token)) is not None))
     accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
     folder = folder_of(spark, checkpoint)
     if isinstance(folder, LocalFolder):
@@ -109,7 +183,7 @@ def _settings(
     In a session of ours a checkpoint on this machine is written as `watersmeet run` writes it, but for the logs of
     sources: these have the settings that the session has when Spark first looks at them, after the start.
     """
-    shards = [int(_built[token].identity["shards"]) for token in tokens if token in _built]
+    shards = [int(told.identity["shards"]) for token in tokens if (told := _queries.told(token)) is not None]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
     if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):
