@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 SourceKind = Literal["stream", "table"]
@@ -118,7 +119,12 @@ class Source:
 
     def field(self, name: str) -> Field | None:
         """The column of that name; names compare without case, as in Spark."""
-        return next((f for f in self.fields if f.name.lower() == name.lower()), None)
+        return self._by_name.get(name.lower())
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        """The columns by their names in small letters; of several the first."""
+        return {field.name.lower(): field for field in reversed(self.fields)}
 
     def watermark(self, column: str) -> Watermark | None:
         """The watermark of that column, if it has one."""

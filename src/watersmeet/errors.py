@@ -126,12 +126,29 @@ class Refusal:
         }
 
 
+MOST_SHOWN, LONGEST_LINE, MOST_NAMES = 100, 1000, 100
+"""How many refusals an error shows, how long a line may be of which all is shown, and how many names a hint lists."""
+
+
+def unique_refusals(refusals: Iterable[Refusal]) -> list[Refusal]:
+    """Refusals in their order, each once.
+
+    >>> wrong = Refusal("UNKNOWN_SOURCE", {"source": "a", "suggestion": ""})
+    >>> len(unique_refusals([wrong, wrong]))
+    1
+    """
+    keyed = {(one.condition, tuple(sorted(one.parameters.items())), one.place): one for one in reversed([*refusals])}
+    return list(reversed(keyed.values()))
+
+
 class WatersmeetError(Exception):
     """Raised with all refusals of a script or call together, before anything has started."""
 
     def __init__(self, refusals: Iterable[Refusal]) -> None:
         self.refusals = tuple(refusals)
-        super().__init__("\n\n".join(refusal.render() for refusal in self.refusals))
+        more = len(self.refusals) - MOST_SHOWN
+        rendered = [refusal.render() for refusal in self.refusals[:MOST_SHOWN]]
+        super().__init__("\n\n".join([*rendered, *([f"And {more} more."] if more > 0 else [])]))
 
     def __reduce__(self) -> tuple[type[WatersmeetError], tuple[tuple[Refusal, ...]]]:
         return (WatersmeetError, (self.refusals,))
@@ -190,11 +207,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     'known are `deliveries`, `orders`.'
     """
     names = sorted(set(known))
+    if len(names) > MOST_NAMES:
+        return _near_of_many(name, names)
     near = get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
     for candidate in names:
         if near and candidate.lower() == near[0]:
             return f"did you mean `{candidate}`?"
     return f"known are {', '.join(f'`{n}`' for n in names)}." if names else "none are declared."
+
+
+def _near_of_many(name: str, names: list[str]) -> str:
+    """The hint where there are too many names to list them: the nearest of those that begin alike."""
+    alike = {known.lower(): known for known in names if known[:2].lower() == name[:2].lower()}
+    near = get_close_matches(name.lower(), [*alike][:MOST_NAMES], n=1, cutoff=0.6)
+    return f"did you mean `{alike[near[0]]}`?" if near else f"{len(names)} are known, for example `{names[0]}`."
 
 
 @cache
@@ -204,15 +230,25 @@ def catalogue() -> Mapping[str, Condition]:
     return {name: Condition(**entry) for name, entry in entries.items()}
 
 
+def _masked_line_of(place: Place) -> str:
+    start = place.text.rfind("\n", 0, place.start) + 1
+    end = place.text.find("\n", place.start)
+    return masked_line(place.text[start : len(place.text) if end < 0 else end])
+
+
 def _excerpt(place: Place, label: str) -> list[str]:
-    line = masked_line(place.text.split("\n")[place.line - 1])
-    number = str(place.line)
+    line, number = _masked_line_of(place), str(place.line)
     gutter = " " * (len(number) + 2)
     width = max(1, min(place.end - place.start, len(line) - place.column + 1))
+    first = 0
+    if len(line) > LONGEST_LINE:
+        # Of a line that no screen holds, what is around the place.
+        first = max(0, place.column - 1 - LONGEST_LINE // 4)
+        line, width = line[first : first + LONGEST_LINE // 2], min(width, LONGEST_LINE // 4)
     return [
         f"  --> {place.name}:{place.line}:{place.column}",
         f"{gutter}|",
         f" {number} | {line}",
-        f"{gutter}| {' ' * (place.column - 1)}{'^' * width}{' ' + label if label else ''}",
+        f"{gutter}| {' ' * (place.column - 1 - first)}{'^' * width}{' ' + label if label else ''}",
         f"{gutter}|",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from tests.board.conftest import STORIES, Serve
 
+from watersmeet.board import server
+from watersmeet.board.answer import MOST_COMPUTED, View
+from watersmeet.board.model import Board
 from watersmeet.board.server import as_json
 from watersmeet.board.shelf import opened
 from watersmeet.testing import parse_case, run_case
@@ -118,3 +122,44 @@ def test_a_row_is_moved_to_a_moment(serve: Serve) -> None:
     assert said["board"]["batches"][2]["rows"]["deliveries"] == [["2", "hill", "2026-03-02 09:20"]]
     moved = next(row for row in said["answer"]["rows"] if row["batch"] == 2)
     assert moved["what"] == "alive"
+
+
+def test_more_rows_than_a_board_computes_with_are_not_computed(serve: Serve) -> None:
+    board = as_json(opened(STORIES / "interval.yaml"))
+    source, rows = next((name, rows) for name, rows in board["batches"][0]["rows"].items() if rows)
+    board["batches"][0]["rows"][source] = rows[:1] * (MOST_COMPUTED + 1)
+    said = posted(serve(), "/answer", board=board)
+    assert "results" not in said
+    assert f"up to {MOST_COMPUTED} rows" in said["note"]
+
+
+def test_one_board_is_computed_at_a_time_and_none_for_a_page_that_is_gone(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, running, goes_on = list[str](), threading.Event(), threading.Event()
+
+    def slowly(board: Board, _: View) -> dict[str, str]:
+        computed.append(board.name)
+        running.set()
+        assert goes_on.wait(60)
+        return {"name": board.name}
+
+    monkeypatch.setattr(server, "answer", slowly)
+    address, board = serve(), as_json(opened(STORIES / "interval.yaml"))
+
+    def send(name: str) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)
+        connection.request("POST", "/answer", json.dumps({"board": {**board, "name": name}}), JSON)
+        return connection
+
+    first = send("first")
+    assert running.wait(60)
+    send("gone").close()
+    last = send("last")
+    # Whatever the server would begin beside the first, it has begun by the time it answers someone else.
+    assert asked(address, "/first")[0] == 200
+    assert computed == ["first"]
+    goes_on.set()
+    assert json.loads(first.getresponse().read()) == {"name": "first"}
+    assert json.loads(last.getresponse().read()) == {"name": "last"}
+    assert computed == ["first", "last"]

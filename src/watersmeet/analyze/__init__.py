@@ -30,7 +30,7 @@ from watersmeet.analyze.top import top
 from watersmeet.analyze.views import check_view, seen, told_apart
 from watersmeet.analyze.watermarks import assume_watermarks
 from watersmeet.catalog import Source
-from watersmeet.errors import Refusal, WatersmeetError
+from watersmeet.errors import Refusal, WatersmeetError, unique_refusals
 from watersmeet.plan.nodes import Query, Script, View, scans
 from watersmeet.plan.query import AnalyzedQuery
 
@@ -182,5 +182,4 @@ def _sources(script: Script, extra: Mapping[str, Source]) -> dict[str, Source]:
 
 def in_order(refusals: list[Refusal]) -> list[Refusal]:
     """Refusals in the order of their places, each once."""
-    once = [refusal for i, refusal in enumerate(refusals) if refusal not in refusals[:i]]
-    return sorted(once, key=lambda refusal: refusal.place.start if refusal.place else -1)
+    return sorted(unique_refusals(refusals), key=lambda refusal: refusal.place.start if refusal.place else -1)

@@ -75,9 +75,11 @@ def _check_source(script: Script, source: Source) -> Iterator[Refusal]:
 
 
 def _check_fields(script: Script, owner: Source | Sink) -> Iterator[Refusal]:
-    names = [field.name.lower() for field in owner.fields]
-    for i, field in enumerate(owner.fields):
-        if field.name.lower() in names[:i]:
+    seen = set[str]()
+    for field in owner.fields:
+        is_seen = field.name.lower() in seen
+        seen.add(field.name.lower())
+        if is_seen:
             yield _twice(script, field.name, f"a column of {owner.name}", "give one of them another name.", owner.span)
 
 

@@ -143,8 +143,9 @@ def move_filters(draft: Draft) -> Draft:
         return draft
     parts = tuple(part for part in conjuncts(draft.query.where) if is_resolved(part))
     free = _free(draft.relation)
-    moving = tuple(part for part in parts if len(part.sources) == 1 and part.sources <= free)
-    staying = tuple(part for part in parts if part not in moving)
+    moves = [len(part.sources) == 1 and part.sources <= free for part in parts]
+    moving = tuple(part for part, is_moved in zip(parts, moves, strict=True) if is_moved)
+    staying = tuple(part for part, is_moved in zip(parts, moves, strict=True) if not is_moved)
     return replace(draft, relation=_filtered(draft.relation, moving), where=staying)
 
 

@@ -14,7 +14,7 @@ from watersmeet.analyze.outputs import check_outputs
 from watersmeet.analyze.scope import Miss, Scope, scope_of
 from watersmeet.analyze.unions import check_union, merged
 from watersmeet.catalog import Field, Source
-from watersmeet.errors import Refusal, did_you_mean
+from watersmeet.errors import Refusal, did_you_mean, unique_refusals
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.nodes import Item, Lateral, Query, Relation, Scan, Star, Union, laterals, leaves
 from watersmeet.plan.words import expression_in_words
@@ -71,7 +71,8 @@ def resolve(draft: Draft) -> Draft:
     by = tuple(_grouped_by(query, expr, scope) for expr in query.group_by)
     having = None if query.having is None else _with_items(query, query.having, scope)
     for expr in (*(item.expr for item in query.items if isinstance(item, Item)), query.where, *by, having):
-        more += [miss for miss in misses(draft.script, expr, scope) if miss not in more]
+        more += misses(draft.script, expr, scope)
+    more = unique_refusals(more)
     more += [*_check_places(draft, by)]
     where = None if query.where is None else resolved(query.where, scope)
     group_by = tuple(resolved(expr, scope) for expr in by)
@@ -130,19 +131,22 @@ def _called(leaf: Scan | Union | Lateral) -> str:
 
 
 def _check_sources(draft: Draft) -> Iterator[Refusal]:
-    names = [source.name for source in draft.sources.values()]
     for scan, place in _places(draft, draft.query.relation):
         source = draft.sources.get(scan.source.lower())
         if source is None:
             is_later = scan.source.lower() in {view.name.lower() for view in draft.script.views}
             later = f"declare the view {scan.source} before what reads it."
-            suggestion = later if is_later else did_you_mean(scan.source, names)
+            suggestion = later if is_later else did_you_mean(scan.source, _source_names(draft))
             yield draft.refusal("UNKNOWN_SOURCE", scan.span, source=scan.source, suggestion=suggestion)
         elif source.kind == "table" and place is not None:
             hint = "name a stream instead, or write JOIN: a stream looks a table up, and two tables are joined as one."
             yield draft.unsupported(scan.span, f"{place} the table {scan.source}", hint)
         if source is not None and source.fields:
             yield from (wrong for mark in scan.watermarks for wrong in check_watermark(draft.script, source, mark))
+
+
+def _source_names(draft: Draft) -> list[str]:
+    return [source.name for source in draft.sources.values()]
 
 
 def _places(draft: Draft, relation: Relation) -> Iterator[tuple[Scan, str | None]]:

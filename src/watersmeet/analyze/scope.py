@@ -87,7 +87,15 @@ class Scope:
 
     def named(self, name: str) -> tuple[Shown, ...]:
         """The columns of that name."""
-        return tuple(shown for shown in self.columns if shown.name.lower() == name.lower())
+        return self._by_name.get(name.lower(), ())
+
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[Shown, ...]]:
+        """The columns by their names in small letters."""
+        found = dict[str, list[Shown]]()
+        for shown in self.columns:
+            found.setdefault(shown.name.lower(), []).append(shown)
+        return {name: tuple(columns) for name, columns in found.items()}
 
     def unshown(self, name: str) -> tuple[Shown, ...]:
         """The columns of that name that can be named though ``*`` leaves them out: facets, and those of a join."""

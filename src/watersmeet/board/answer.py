@@ -31,6 +31,9 @@ from watersmeet.testing.telling import told as told_of
 
 Json = dict[str, Any]
 
+MOST_COMPUTED = 400
+"""How many rows a board computes with: the definitions look at every pair of rows, at each change of the board."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -64,6 +67,9 @@ def _played(board: Board, script: Script, view: View) -> Json:
         case, wrong = case_of(board, script)
         if wrong:
             return {"wrong": [asdict(cell) for cell in wrong]}
+        rows = sum(len(rows) for batch in case.batches for rows in batch.rows.values())
+        if rows > MOST_COMPUTED:
+            return {"note": _too_many(rows)}
         outcomes = outcomes_of(case, "kernel")
         whole = told_of(case)
         shown = _stopped(case, view.step)
@@ -85,6 +91,12 @@ def _played(board: Board, script: Script, view: View) -> Json:
         "axis": whole.axis,
         "unit": whole.unit,
     }
+
+
+def _too_many(rows: int) -> str:
+    """Why nothing is computed."""
+    most = f"The board computes with up to {MOST_COMPUTED} rows, and {rows:,} are on it"
+    return f"{most}. Take some away, or write them into a case: watersmeet test runs it with all of them."
 
 
 def saved(board: Board) -> str:

@@ -7,6 +7,7 @@ its own and asks nobody else for anything.
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -67,6 +69,7 @@ class Table:
 
 def application(table: Table) -> Starlette:
     """The server, to be run by uvicorn or any other."""
+    turn = asyncio.Lock()
     routes = [
         Route("/", _file("index.html")),
         Route("/static/lives.css", _style),
@@ -74,9 +77,9 @@ def application(table: Table) -> Starlette:
         Route("/first", _first(table)),
         Route("/shelf", _listed(table)),
         Route("/open/{number:int}", _open(table)),
-        Route("/answer", _posted(_answered), methods=["POST"]),
-        Route("/move", _posted(_moved), methods=["POST"]),
-        Route("/save", _posted(_saved(table)), methods=["POST"]),
+        Route("/answer", _posted(_answered, turn), methods=["POST"]),
+        Route("/move", _posted(_moved, turn), methods=["POST"]),
+        Route("/save", _posted(_saved(table), turn), methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(table))])
 
@@ -167,8 +170,11 @@ def _open(table: Table) -> Handler:
     return opening
 
 
-def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
-    """A handler of what a page sends: a board, and what is asked of it."""
+def _posted(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
+    """A handler of what a page sends: a board, and what is asked of it.
+
+    One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.
+    """
 
     async def handled(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
@@ -182,7 +188,10 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
         except (WrongBoardError, ValueError, KeyError, TypeError) as error:
             return JSONResponse({"message": f"That is no board: {error}"}, 400)
         try:
-            return JSONResponse(await run_in_threadpool(made, board, data))
+            async with turn:
+                if await _is_gone(request):
+                    return PlainTextResponse("The page is gone.", 499)
+                return JSONResponse(await run_in_threadpool(made, board, data))
         except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
             return JSONResponse({"message": str(error)}, 422)
         except Exception as error:
@@ -190,6 +199,15 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any]) -> Handler:
             return JSONResponse({"message": f"This is not expected: {type(error).__name__}: {error}"}, 500)
 
     return handled
+
+
+async def _is_gone(request: Request) -> bool:
+    """Whether a page has closed its connection. Behind a middleware, `Request.is_disconnected` does not see it."""
+    with anyio.move_on_after(0.05):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        return True
+    return False
 
 
 def _answered(board: Board, asked: Mapping[str, Any]) -> Any:

@@ -122,10 +122,14 @@ def _with_arrays(cursor: Cursor, first: int, arrays: dict[int, str]) -> str:
 
 def _note_keywords(cursor: Cursor, first: int, refs: tuple[Reference, ...]) -> None:
     begin = cursor.tokens[first].start
+    named = frozenset(place for ref in refs for place in range(ref.start, ref.end))
     for i in range(first, cursor.position):
         token = cursor.tokens[i]
-        is_name = any(ref.start <= token.start - begin < ref.end for ref in refs)
-        if token.word in _KEYWORDS and not is_name and cursor.tokens[i - 1].word not in (".", "AS"):
+        if (
+            token.word in _KEYWORDS
+            and token.start - begin not in named
+            and cursor.tokens[i - 1].word not in (".", "AS")
+        ):
             cursor.layout.keywords.add(i)
 
 
