@@ -252,6 +252,28 @@ def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_interval_join(d
 
 @quick
 @given(st.data())
+def test_keys_that_are_equal_but_differ_in_their_bits_meet_in_an_asof_join(data: st.DataObject) -> None:
+    join = data.draw(test_asof.joins())
+    reference, store = AsofReference(join), MemoryStore()
+    numbers = {None: None, "a": 1, "b": 2, "c": 3}
+    for drawn in data.draw(test_asof.histories(join)):
+        given_rows = [
+            [{**r, f"{s}.k": numbers[r[f"{s}.k"]]} for r in rows]
+            for s, rows in zip("lr", (drawn.left, drawn.right), strict=True)
+        ]
+        rows = tuple(map(float_keys, given_rows))
+        plain = test_asof.Batch(*with_plain_keys(rows), drawn.marks)
+        step = reference.step({port: some for port, some in enumerate(rows) if some}, drawn.marks)
+        emission = join.step(store, as_tables(plain.tables(), rows), drawn.marks)
+        assert test_group.spelled(test_asof.tuples(emission.rows)) == test_group.spelled(step.rows)
+        assert (emission.report.late, emission.report.dropped[1]) == (
+            tuple(sum(port == p for port, _ in step.late) for p in (0, 1)),
+            step.dropped[1],
+        )
+
+
+@quick
+@given(st.data())
 def test_keys_that_are_equal_but_differ_in_their_bits_are_one_partition_of_a_window(data: st.DataObject) -> None:
     join = data.draw(windows.joins())
     reference, store = WindowReference(join), MemoryStore()
