@@ -34,7 +34,7 @@ ON_SPARK = frozenset(
     table-computed-null-key table-foreign-key
     table-join-of-windows table-keys-of-all-types table-of-a-stream timestamps-with-lag top-of-a-table
     top-of-windows union-idle-part view-impose-order view-of-a-join view-union window-everything window-punctuation
-    window-time window-unmatched-apart windows-cumulate windows-tumble-join
+    window-time window-unmatched-apart windows-cumulate windows-late-rows windows-tumble-join
     """.split()  # noqa: SIM905 - a list of words is read as one
 )
 ALL = os.environ.get("WATERSMEET_CASES") == "all"

@@ -16,10 +16,12 @@ from watersmeet.physical.leaves import (
     columns_in,
     idle_of,
     lags_of,
+    late_columns,
     marks_of,
     plan_scan,
     shown_by,
     times_of,
+    windowed,
 )
 from watersmeet.physical.nodes import (
     PADDED,
@@ -193,6 +195,9 @@ class _Planner:
         asked = needed if needed is None else needed | columns_in(view.filters) | frozenset(times_of(view))
         shown = tuple(o for o in view.query.outputs if asked is None or f"{view.alias}.{o.name}" in asked)
         body = self.body(view.query, shown or view.query.outputs[:1])
+        if self.late == "kept" and asked is not None and windowed(ViewPlan("", body.relation, (), ())) is not None:
+            # A late row is that of the source, with all its columns.
+            body = self.body(view.query, view.query.outputs)
         return ViewPlan(view.alias, body.relation, body.where, body.outputs, view.filters, marks_of(view))
 
     def union(self, union: AnalyzedUnion, needed: frozenset[str]) -> UnionPlan:
@@ -238,7 +243,7 @@ class _Planner:
         plan = self.plan(relation, inside, travel)
         shown = tuple(column for column in shown_by(plan) if column in needed)
         visible = frozenset(relation.aliases)
-        late = shown_by(plan) if self.late == "kept" and _is_fed_by_rows(relation) else ()
+        late = late_columns(plan) if self.late == "kept" and _is_fed_by_rows(relation) else ()
         return PortInput(plan, visible, shown, times_of(relation), lags_of(relation), idle_of(relation), late)
 
 

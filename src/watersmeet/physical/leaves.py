@@ -75,6 +75,22 @@ def shown_by(plan: RelationPlan) -> tuple[str, ...]:
             return plan.columns
 
 
+def windowed(plan: RelationPlan) -> LateralPlan | None:
+    """The windows that rows of a source come in, if the plan is that of ``TABLE(HOP(...))`` and the like."""
+    inner = plan.input if isinstance(plan, ViewPlan) else None
+    if not isinstance(inner, LateralPlan) or not isinstance(inner.input, ScanPlan):
+        return None
+    return inner if inner.array.op == "windows" else None
+
+
+def late_columns(plan: RelationPlan) -> tuple[str, ...]:
+    """The columns that a late row of a plan shows: all of them, but for the bounds of windows."""
+    if not isinstance(plan, ViewPlan) or windowed(plan) is None:
+        return shown_by(plan)
+    shown = zip(plan.outputs, plan.columns, strict=True)
+    return tuple(name for output, name in shown if not any(ref.path for ref in output.expr.refs))
+
+
 def times_of(relation: AnalyzedRelation) -> tuple[str, ...]:
     """The watermarked columns of a relation."""
     if isinstance(relation, AnalyzedLeaf):

@@ -9,14 +9,16 @@ from watersmeet.families.interval.lives import Life
 from watersmeet.families.interval.relation import AnalyzedIntervalJoin
 from watersmeet.joins.core.condition import Apply, Condition, Constant
 from watersmeet.joins.core.marks import Bound
+from watersmeet.joins.core.port import Window
 from watersmeet.joins.core.two_sided import Kind
 from watersmeet.joins.interval.operator import UNLIMITED, IntervalJoin
 from watersmeet.physical.condition import Operands
 from watersmeet.physical.family import JoinPlanner
-from watersmeet.physical.nodes import JoinPlan, PortInput, Route
+from watersmeet.physical.leaves import windowed
+from watersmeet.physical.nodes import JoinPlan, PortInput, Route, ViewPlan
 from watersmeet.physical.ports import On, unions_of
 from watersmeet.physical.types import Types
-from watersmeet.plan.expressions import Expr, Reference
+from watersmeet.plan.expressions import Expr, Reference, windows_in
 from watersmeet.plan.relation import TimeBound
 from watersmeet.type_names import INTEGERS
 
@@ -28,9 +30,12 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
     on = On.of(join, inputs, types, lambda operands: (_further(bound, operands) for bound in others))
     lives = [(life.port, _ended(life, on.operands)) for life in join.lives]
     routes = _routes(join.kind, keyed=bool(on.keys.pairs))
-    ways = [on.way(inputs[p], p, routes[p]) for p in (0, 1)]
+    windows = [_window(join, one) for one in inputs]
+    ways = [on.way(inputs[p], p, routes[p], () if one is None else (one.end,)) for p, one in enumerate(windows)]
     ends = [tuple(dict.fromkeys(life.column for port, life in lives if port == p)) for p in (0, 1)]
-    left, right = (replace(on.port(inputs[p], p, ways[p]), compared=pair[p], ends=ends[p]) for p in (0, 1))
+    left, right = (
+        replace(on.port(inputs[p], p, ways[p]), compared=pair[p], ends=ends[p], window=windows[p]) for p in (0, 1)
+    )
     why = _why(on, routes, is_timed=all(join.is_timed(port) for port in (0, 1)))
     operator = IntervalJoin(
         join.kind, left, right, lower, upper,
@@ -41,6 +46,30 @@ def plan(join: AnalyzedIntervalJoin, inputs: tuple[PortInput, ...], types: Types
         unions=unions_of(inputs[0].lags + inputs[1].lags),
     )  # fmt: skip
     return JoinPlan(tuple(ways), operator, (*left.columns, *right.columns), on.after, why, join)
+
+
+def _window(join: AnalyzedIntervalJoin, given: PortInput) -> Window | None:
+    """The windows that say when rows of a side are late.
+
+    Rows of the other side wait until their window is over only if nothing else ends them sooner.
+    """
+    lateral = windowed(given.plan)
+    if lateral is None or join.bounds or not all(life.is_near for life in join.lives):
+        return None
+    assert isinstance(given.plan, ViewPlan)
+    shown = {
+        (o.expr.refs[0].column, o.expr.refs[0].path): n
+        for o, n in zip(given.plan.outputs, given.plan.columns, strict=True)
+        if o.expr.op == "column"
+    }
+    time = shown.get((lateral.array.args[0].refs[0].column, ()))
+    end = shown.get((f"{lateral.alias}.{lateral.alias}", ("end",)))
+    if time not in given.times or end is None:
+        return None
+    windows = windows_in(lateral.array)
+    is_cumulative = windows.number > 1 and windows.start == 0
+    size, step = (windows.base, windows.end) if is_cumulative else (windows.first_end, windows.base)
+    return Window(time, end, size, step, is_cumulative)
 
 
 def _routes(kind: Kind, *, keyed: bool) -> tuple[Route, Route]:

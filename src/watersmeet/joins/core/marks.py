@@ -85,11 +85,14 @@ class Watermarks:
         """Whether a row with these times is expired; rows are, if the latest of their times are, or the earliest."""
         return any(c in self.limits and _is_below(t, self.limits[c]) for c, t in times.items())
 
-    def emitted(self, columns: Sequence[str], bounded: frozenset[str], kept: Marks, before: Marks) -> Marks:
+    def emitted(
+        self, columns: Sequence[str], bounded: frozenset[str], kept: Marks, before: Marks, windows: Marks
+    ) -> Marks:
         """The marks of the join's output: ``min(received, limit)`` per column, so that all shards agree (HZ-34).
 
         A column that no bound mentions has no limit; it follows the earliest row still ``kept``, so that a join further
-        on does not stall (and never goes back ``before`` what was emitted).
+        on does not stall (and never goes back ``before`` what was emitted). ``windows``: by column, how far behind its
+        mark rows may still come, since their windows are open.
         """
         out: dict[str, int] = {}
         ended = all(self.received.get(column) == END_OF_INPUT for column in columns)
@@ -97,7 +100,9 @@ class Watermarks:
             if column not in self.received or (column in bounded and column not in self.limits):
                 continue
             hold = self.limits[column] if column in bounded else kept.get(column, END_OF_INPUT)
-            mark = min(self.received[column], hold)
+            received = self.received[column]
+            behind_ = windows.get(column, 0) if received != END_OF_INPUT else 0
+            mark = min(max(received - behind_, int(LOWEST)), hold)
             if mark == END_OF_INPUT and not ended:
                 # As long as a side goes on, rows padded for the other come with NULL in its columns: they are not late.
                 mark -= 1

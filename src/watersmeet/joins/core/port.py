@@ -11,7 +11,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.joins.core.identity import Names
-from watersmeet.joins.core.matching import Bools
+from watersmeet.joins.core.matching import Bools, Ints
+
+
+@dataclass(frozen=True)
+class Window:
+    """The windows of a port whose rows come once for each window that their ``time`` lies in; ``end`` is its end.
+
+    A row is late for a window when the mark of the time has reached its end. A row is late when all its windows are
+    over, and only the last of them tells: the others come to other shards.
+
+    - ``size``, ``step``: lengths in microseconds; of TUMBLE both are the same
+    - ``is_cumulative``: windows begin together every ``size``, and grow by ``step``
+    """
+
+    time: str
+    end: str
+    size: int
+    step: int
+    is_cumulative: bool = False
+
+    def is_last(self, times: Ints, ends: Ints) -> Bools:
+        """Which rows are those of the last window of their time.
+
+        >>> hop = Window("t", "e", 10, 5)
+        >>> hop.is_last(np.array([7, 7]), np.array([10, 15])).tolist()
+        [False, True]
+        """
+        return ends % self.size == 0 if self.is_cumulative else ends - times > self.size - self.step
 
 
 @dataclass(frozen=True)
@@ -35,6 +62,7 @@ class Port:
     - ``upsert_key``: the primary key of a table, from which ``keys`` follow: arrivals carry ``#op`` and ``#position``
       and replace the row with their key. Empty: arrivals carry ``#weight``; without it each is an insert
     - ``unmatched``: the columns of a row that dies alone, if such rows of this side have an output of their own
+    - ``window``: the windows that its rows are in, if these say when a row is late; None: its times do
     """
 
     columns: tuple[str, ...]
@@ -50,6 +78,7 @@ class Port:
     order: str | None = None
     upsert_key: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
+    window: Window | None = None
 
     @property
     def time(self) -> str:

@@ -158,7 +158,7 @@ class Hearing:
 
     def is_late(self, side: Port, row: Row) -> bool:
         """Whether one of the times of a row is below the mark that its column has received."""
-        return any(is_below(event_time(row[name]), self.received.get(name)) for name in side.times)
+        return any(is_below(_until(side, name, row), self.received.get(name)) for name in side.times)
 
     def held_back(self, columns: Iterable[str], waiting: Sequence[Row]) -> dict[str, int]:
         """The marks received for these columns, as far as rows that wait do not hold them back; never back."""
@@ -210,6 +210,25 @@ class Hearing:
 
     def _raise(self, name: str, mark: int) -> None:
         self.received[name] = max(mark, self.received.get(name, mark))
+
+
+def _until(side: Port, name: str, row: Row) -> int | None:
+    """The last time at which a row is not late by a column: its own, or the last one of its window."""
+    window = side.window
+    end = event_time(row[window.end]) if window is not None and window.time == name else None
+    return event_time(row[name]) if end is None else end - 1
+
+
+def is_of_last_window(side: Port, row: Row) -> bool:
+    """Whether no window of a row ends later than the one that it is here for."""
+    if side.window is None:
+        return True
+    time, end = event_time(row[side.window.time]), event_time(row[side.window.end])
+    if time is None or end is None:
+        return True
+    if side.window.is_cumulative:
+        return end % side.window.size == 0
+    return end - time > side.window.size - side.window.step
 
 
 def freeze(value: Any) -> Any:

@@ -105,10 +105,17 @@ class Shard:
     def late(self, port: int, table: pa.Table, times: Mapping[str, Ints]) -> Bools:
         """Which of the arrivals of a port are late; all are counted, and late ones handed out if the port shows them.
 
-        ``times`` are the watermarked columns of the table.
+        ``times`` are the watermarked columns of the table. Of rows that come once for each window, those of the last
+        one stand for all.
         """
-        late = self.before.is_late(times, table.num_rows)
+        window = self.operator.sides[port].window
         self.tally.rows[port] += table.num_rows
+        if window is None:
+            late = is_late = self.before.is_late(times, table.num_rows)
+        else:
+            ends = as_int64(table.column(window.end).combine_chunks())
+            is_late = self.before.is_late({**times, window.time: ends - 1}, table.num_rows)
+            late = is_late & window.is_last(times[window.time], ends)
         if late.any():
             self.tally.late[port] += int(late.sum())
             missed = self.before.missed({name: values[late] for name, values in times.items()}, int(late.sum()))
@@ -118,7 +125,7 @@ class Shard:
             shown = table.take(pa.array(some))
             self.tally.too_late.append(shown.append_column(LATE_COLUMN, few[0]).append_column(LATE_BY, few[1]))
             self.hand_out(port, table, late, *missed)
-        return late
+        return is_late
 
     def admitted(self, port: int, table: pa.Table, layout: Layout, side: Port | None = None) -> tuple[Rows, Rows]:
         """The arrivals of a port that are in time: those that may match, and those that never can.

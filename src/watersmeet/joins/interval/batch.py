@@ -98,7 +98,8 @@ def stream(
     for port, rows in new.items():
         spines[port].add(rows)
     bounded = frozenset(bound.column for bound in join.bounds)
-    watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted)
+    windows = {side.window.time: side.window.size for side in join.sides if side.window is not None}
+    watermarks = shard.after.emitted(join.times, bounded, kept.earliest, shard.state.directory.emitted, windows)
     yield shard.close(watermarks, padded, kept.rows, _noted(numbers, shard))
 
 

@@ -11,7 +11,9 @@ padded.
 With time, a join proceeds in batches, and a batch is one instant (`Reference.step`):
 
 1. A new row is *late* if one of its watermarked times is smaller than a mark that its own side received before this
-   batch. It is put aside: it meets nothing and is not padded.
+   batch. It is put aside: it meets nothing and is not padded. Where rows of a side come once for each window of their
+   time (`Port.window`), a row is late if its window is over; only that of its last window is put aside as late, and
+   those of others are dropped.
 2. A new dead row is padded at once if its side is preserved, else dropped. It is never kept.
 3. Every other new row meets the kept rows of the other side and the other new rows of the other side. A pair comes out
    in the batch in which its second row arrives, even if that row is already past its limit.
@@ -45,7 +47,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.joins.core.operator import END_OF_INPUT, LEFT, RIGHT, Marks, StateOverflowError
-from watersmeet.joins.core.rowwise import Gone, Hearing, Row, Step, event_time, fits, freeze, is_below, is_dead
+from watersmeet.joins.core.rowwise import (
+    Gone,
+    Hearing,
+    Row,
+    Step,
+    event_time,
+    fits,
+    freeze,
+    is_below,
+    is_dead,
+    is_of_last_window,
+)
 from watersmeet.joins.interval.operator import IntervalJoin
 
 
@@ -98,7 +111,11 @@ class Reference:
         new: tuple[list[_Alive], list[_Alive]] = ([], [])
         for port in (LEFT, RIGHT):
             for row in arrivals.get(port, ()):
-                if self._heard.is_late(self.join.sides[port], row):
+                side = self.join.sides[port]
+                if self._heard.is_late(side, row) and not is_of_last_window(side, row):
+                    assert side.window is not None
+                    self._gone.append(Gone(port, row, "expired", column=side.window.end))
+                elif self._heard.is_late(side, row):
                     late.append((port, row))
                 elif is_dead(self.join.sides[port], row, self.join.sides[port].time, *self.join.sides[port].ends):
                     rows += self._alone(port, row)
@@ -183,6 +200,10 @@ class Reference:
                 if column not in self._heard.received or column not in self.join.times:
                     continue
                 mark = min(self._heard.received[column], highest)
+                window = self.join.sides[port].window
+                if window is not None and window.time == column and self._heard.received[column] != END_OF_INPUT:
+                    # Rows may still come whose windows are open.
+                    mark = max(mark - window.size, -(2**63))
                 if any(bound.column == column for bound in self.join.bounds):
                     limit = self.limit(column)
                     if limit is not None:

@@ -46,6 +46,7 @@ from watersmeet.physical import (
 )
 from watersmeet.physical.columnar import is_file_of_columns, passage_of, sources_of_columns
 from watersmeet.physical.identity import digest, stage_digest
+from watersmeet.physical.leaves import late_columns
 from watersmeet.physical.nodes import LeafPlan
 from watersmeet.physical.together import Carried, carried, code_side, way_inside
 from watersmeet.plan.expressions import quote
@@ -413,7 +414,7 @@ class Compiler:
         """The columns of a leaf, by their own names."""
         if not isinstance(leaf, ScanPlan):
             types = {f.name: f.dataType for f in self.feeding(leaf).frame.schema}
-            return StructType([StructField(c.removeprefix(f"{leaf.alias}."), types[c]) for c in leaf.columns])
+            return StructType([StructField(c.removeprefix(f"{leaf.alias}."), types[c]) for c in late_columns(leaf)])
         frame = self.frames[leaf.parts[0].name if leaf.parts else leaf.source.name]
         types = {f.name.lower(): f.dataType for f in frame.schema}
         first = leaf.parts[0] if leaf.parts else leaf.source
