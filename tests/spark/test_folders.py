@@ -62,6 +62,23 @@ def test_folders_of_killed_processes_are_removed_and_no_others(tmp_path: Path) -
     assert {*tmp_path.iterdir()} == {own, *strangers}
 
 
+def test_one_folder_under_several_names_is_not_taken_for_one_that_was_left(tmp_path: Path) -> None:
+    real, linked = tmp_path / "real", tmp_path / "linked"
+    real.mkdir()
+    linked.symlink_to(real)
+    own = own_folder(real)
+    (own / "blockmgr-1").mkdir()
+    names = [str(linked), f"{real}/", f"{tmp_path}/linked/../real", f"{tmp_path}/./real"]
+    assert own_local_folders({LOCAL_DIRS: ",".join(names)}, None) == [own]
+    remove_left(linked)
+    remove_left(tmp_path / "linked" / ".." / "real")
+    assert (own / "blockmgr-1").is_dir()
+    # Its lock is held still: another process takes it for one that is used.
+    other, made = started(MAKES, linked)
+    assert (own / "blockmgr-1").is_dir() and Path(made).parent == linked
+    ended(other)
+
+
 def test_local_folders_are_ours_and_never_inside_those_of_another_process(tmp_path: Path) -> None:
     said = f"{tmp_path / 'a'},{tmp_path / 'b'}"
     first = own_local_folders({LOCAL_DIRS: said}, "/not/asked")

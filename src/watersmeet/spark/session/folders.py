@@ -21,7 +21,7 @@ OF_PYTHON, OF_JAVA = "python.lock", "java.lock"
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 
 _made: dict[Path, tuple[Path, int]] = {}
-"""The folder of this process below each other one, and its lock."""
+"""The folder of this process below each other one, whose real path is the key, and its lock."""
 
 
 def own_folder(base: Path) -> Path:
@@ -31,10 +31,12 @@ def own_folder(base: Path) -> Path:
     """
     if os.name != "posix":
         return base
-    if base not in _made:
+    # Two names may lead to one folder. What is made keeps the name that was given: sockets have room for short ones.
+    real = base.resolve()
+    if real not in _made:
         remove_left(base)
-        _made[base] = _locked(base)
-    return _made[base][0]
+        _made[real] = _locked(base)
+    return _made[real][0]
 
 
 def own_local_folders(environ: Mapping[str, str], configured: str | None) -> list[Path]:
@@ -51,20 +53,30 @@ def own_local_folders(environ: Mapping[str, str], configured: str | None) -> lis
             found.append(own_folder(base))
         except OSError:
             found.append(base)
-    return found
+    return list(dict.fromkeys(found))
 
 
 def remove_left(base: Path) -> None:
     """Remove the folders of ours below another that no process uses any more."""
-    used = {folder for folder, _ in _made.values()}
+    used = {_identity(folder) for folder, _ in _made.values()}
     for folder in base.glob(f"{PREFIX}*"):
-        if folder not in used and is_private(folder):
+        # Asked before anything is locked: a process gets its own locks again, and loses them as it closes the file.
+        if is_private(folder) and _identity(folder) not in used:
             with ExitStack() as locks, suppress(OSError):
                 # Held until it is gone, so that nobody else removes it too.
                 locks.callback(os.close, _lock(folder / OF_PYTHON))
                 if (folder / OF_JAVA).exists():
                     locks.callback(os.close, _lock(folder / OF_JAVA))
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """What a folder has in common under all of its names; None if it is gone."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_private(folder: Path) -> bool:
