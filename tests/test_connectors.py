@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from watersmeet.cli.run import Cluster
 from watersmeet.cli.script import read_project
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import CONNECTORS, connector_of, connectors_of, formats_in
+from watersmeet.formats.jar_digests import JAR_DIGESTS
 from watersmeet.queries import read_script
 from watersmeet.spark.session import connectors
 from watersmeet.spark.session.connectors import FOLDER, with_connectors
@@ -118,9 +121,53 @@ def test_jars_are_fetched_once_and_then_had_without_a_registry(registry: Path, t
     assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=True)] == ["a-1.jar"]
     assert [jar.name for jar in fetched(["g:a:1"], environ, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
     registry.rename(tmp_path / "gone")
-    assert [jar.name for jar in fetched(["g:a:1"], {**environ, "PATH": ""}, is_whole=False)] == ["a-1.jar", "b-2.jar"]
+    offline = {**environ, "PATH": ""}
+    assert [jar.name for jar in fetched(["g:a:1"], offline, conf, is_whole=False)] == ["a-1.jar", "b-2.jar"]
     with pytest.raises(WatersmeetError) as raised:
         fetched(["g:b:2"], environ, conf, is_whole=True)
     (refusal,) = raised.value.refusals
     assert refusal.condition == "JARS_NOT_FETCHED" and "g#b;2" in refusal.message
     assert not [path for path in (tmp_path / "cache" / "watersmeet" / "jars").iterdir() if "." in path.name]
+
+
+def maven(tmp_path: Path, jar: str, content: bytes) -> dict[str, str]:
+    """An environment whose Maven fetches a jar of that content, and whose cache is empty."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    (tmp_path / "content").write_bytes(content)
+    command = tmp_path / "bin" / "mvn"
+    into = "$(printf '%s\\n' \"$@\" | sed -n 's/^-DoutputDirectory=//p')"
+    command.write_text(f'#!/bin/sh\ncp "{tmp_path}/content" "{into}/{jar}"\n')
+    command.chmod(0o700)
+    path = f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+def test_every_package_that_we_name_has_a_digest() -> None:
+    named = {package for versions in CONNECTORS.values() for one in versions.values() for package in one.packages}
+    files = {f"{name}-{version}.jar" for _, name, version in (package.split(":") for package in named)}
+    assert files <= {*JAR_DIGESTS}
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in JAR_DIGESTS.values())
+
+
+def test_a_jar_that_is_not_what_its_name_says_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = hashlib.sha256(b"genuine").hexdigest()
+    monkeypatch.setattr("watersmeet.spark.session.jars.JAR_DIGESTS", {"a-1.jar": known})
+    with pytest.raises(WatersmeetError) as raised:
+        fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"forged"), is_whole=True)
+    assert raised.value.refusals[0].condition == "WRONG_JAR"
+    cache = tmp_path / "cache" / "watersmeet" / "jars"
+    assert not [*cache.rglob("*.jar")], "it is not kept either"
+    [jar] = fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
+    jar.chmod(0o600)
+    jar.write_bytes(b"forged")
+    with pytest.raises(WatersmeetError) as raised:
+        fetched(["g:a:1"], maven(tmp_path, "a-1.jar", b"genuine"), is_whole=True)
+    assert raised.value.refusals[0].condition == "WRONG_JAR" and str(jar.parent) in raised.value.refusals[0].render()
+
+
+def test_what_one_registry_has_is_not_taken_for_what_another_has(tmp_path: Path) -> None:
+    environ = maven(tmp_path, "a-1.jar", b"of the first")
+    assert [jar.read_bytes() for jar in fetched(["g:a:1"], environ, is_whole=True)] == [b"of the first"]
+    with pytest.raises(WatersmeetError) as raised:
+        fetched(["g:a:1"], environ, {"spark.jars.repositories": f"file://{tmp_path}/nothing"}, is_whole=True)
+    assert raised.value.refusals[0].condition == "JARS_NOT_FETCHED"

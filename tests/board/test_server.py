@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,32 @@ def test_one_board_is_computed_at_a_time_and_none_for_a_page_that_is_gone(
     assert json.loads(first.getresponse().read()) == {"name": "first"}
     assert json.loads(last.getresponse().read()) == {"name": "last"}
     assert computed == ["first", "last"]
+
+
+@pytest.mark.parametrize("headers", [{"Host": "[::1"}, {"Host": "localhost:1:2"}, {"Host": "a b"}, {"Host": ""}])
+def test_a_malformed_host_is_refused_as_such(serve: Serve, headers: dict[str, str]) -> None:
+    assert asked(serve(), "/first", headers=headers)[0] == 400
+    assert asked(serve(token="s3cret"), "/first", headers=headers)[0] == 400
+
+
+def test_a_malformed_origin_may_not_ask(serve: Serve) -> None:
+    assert asked(serve(), "/first", headers={"Origin": "http://[::1"})[0] == 403
+
+
+@pytest.mark.parametrize("sent", [b"[" * 100_000, b'{"board": ' + b'{"a": ' * 50_000])
+def test_what_is_nested_too_deeply_is_refused(serve: Serve, sent: bytes) -> None:
+    status, _, said = asked(serve(), "/answer", sent, JSON)
+    assert (status, "That is no board" in said) == (400, True)
+
+
+def test_no_more_is_read_than_a_board_may_have(serve: Serve) -> None:
+    """An answer comes before the body has ended: it is not kept until it has."""
+    for head in (b"Content-Length: 99999999999", b"Transfer-Encoding: chunked"):
+        with socket.create_connection(urlsplit(serve()).netloc.split(":"), timeout=20) as connection:
+            lines = (b"POST /answer HTTP/1.1", b"Host: localhost", b"Content-Type: application/json", head, b"", b"")
+            connection.sendall(b"\r\n".join(lines))
+            if head.endswith(b"chunked"):
+                piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+                for _ in range(5):
+                    connection.sendall(piece)
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")

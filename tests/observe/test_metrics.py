@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -255,6 +257,38 @@ def test_the_endpoint_answers() -> None:
         with pytest.raises(HTTPError) as unknown:
             urlopen(f"{address}/other")
         assert unknown.value.code == 404
+
+
+def status(address: str, *hosts: str) -> int:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection.putrequest("GET", "/metrics", skip_host=True)
+    for host in hosts:
+        connection.putheader("Host", host)
+    connection.endheaders()
+    found = connection.getresponse().status
+    connection.close()
+    return found
+
+
+def test_a_name_that_was_made_to_point_here_reads_no_metrics() -> None:
+    own = socket.gethostname()
+    with served(Metrics(), 0) as address:
+        port = urlsplit(address).port
+        for host in ("localhost", f"127.0.0.1:{port}", f"[::1]:{port}", "LOCALHOST."):
+            assert status(address, host) == 200, host
+        for host in (f"rebound.example:{port}", "127.0.0.1.rebound.example", "10.0.0.7", "0x7f.1"):
+            assert status(address, host) == 421, host
+        for host in ("[::1", "localhost:1:2", "localhost/x", "a b", ""):
+            assert status(address, host) == 400, host
+        assert status(address, "localhost", "rebound.example") == 400
+        # A check of HTTP/1.0 names no host, and no browser does that.
+        assert status(address) == 200
+    with served(Metrics(), 0, "0.0.0.0", ["metrics.shop.svc"]) as address:
+        for host in ("10.0.0.7:9464", "[fd00::7]:9464", own, "metrics.shop.svc:9464", "localhost"):
+            assert status(address, host) == 200, host
+        assert status(address, "rebound.example") == 421
+    with served(Metrics(), 0, names=["*"]) as address:
+        assert status(address, "anything.example") == 200
 
 
 def test_a_query_hangs_that_is_not_heard_of_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,9 @@ def test_only_this_machine_is_answered_and_only_what_asks_for_it(page: str) -> N
     assert ask(page, "/", Host=f"localhost:{port}")[0] == 200
     # A name that somebody made to point here.
     assert ask(page, "/", Host=f"rebound.example:{port}")[0] == 403
+    assert ask(page, "/", Host=f"[::1]:{port}")[0] == 200
+    for malformed in ("[::1", "localhost:1:2", "localhost/x", ""):
+        assert ask(page, "/", Host=malformed)[0] == 400
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         assert ask(page, "/api/project", method)[0] == 405
 

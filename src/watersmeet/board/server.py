@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 from starlette.applications import Starlette
@@ -33,6 +32,7 @@ from watersmeet.board.shelf import Entry, opened
 from watersmeet.drawing import STYLE
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.rows import FAILURES, NeedsSparkError
+from watersmeet.observe.hosts import host_of, is_loopback
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -49,8 +49,6 @@ MOST_BYTES = 4_000_000
 """What a page may send."""
 
 COOKIE = "watersmeet-board"
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""The names that a machine has for itself."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +96,14 @@ def _guard(table: Table) -> Callable[[Request, Handler], Awaitable[Response]]:
 
 def _turned_away(table: Table, request: Request) -> Response | None:
     """The answer to whoever may not come in; None: he may."""
-    host = request.headers.get("host", "")
-    if not table.token and urlsplit(f"//{host}").hostname not in LOOPBACK:
+    named = request.headers.get("host", "")
+    host = host_of(named)
+    if host is None:
+        return PlainTextResponse("The header Host is malformed.", 400)
+    if not table.token and not is_loopback(host):
         return PlainTextResponse("This server does not go by that name.", 421)
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and origin.partition("://")[2] != named:
         return PlainTextResponse("Another page may not ask.", 403)
     if not table.token:
         return None
@@ -179,13 +180,13 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock)
     async def handled(request: Request) -> Response:
         if request.headers.get("content-type", "").partition(";")[0] != "application/json":
             return PlainTextResponse("Send JSON.", 415)
-        body = await request.body()
-        if len(body) > MOST_BYTES:
+        body = await _body(request)
+        if body is None:
             return PlainTextResponse("That is too much for a board.", 413)
         try:
             data = json.loads(body)
             board = board_from(data["board"])
-        except (WrongBoardError, ValueError, KeyError, TypeError) as error:
+        except (WrongBoardError, ValueError, KeyError, TypeError, RecursionError) as error:
             return JSONResponse({"message": f"That is no board: {error}"}, 400)
         try:
             async with turn:
@@ -194,6 +195,8 @@ def _posted(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock)
                 return JSONResponse(await run_in_threadpool(made, board, data))
         except (WrongBoardError, WatersmeetError, NeedsSparkError, OSError, *FAILURES) as error:
             return JSONResponse({"message": str(error)}, 422)
+        except RecursionError:
+            return JSONResponse({"message": "A value or an expression is nested too deeply."}, 400)
         except Exception as error:
             # Whatever it is: the page stays, says so, and goes on with the next change.
             return JSONResponse({"message": f"This is not expected: {type(error).__name__}: {error}"}, 500)
@@ -208,6 +211,19 @@ async def _is_gone(request: Request) -> bool:
             pass
         return True
     return False
+
+
+async def _body(request: Request) -> bytes | None:
+    """What was sent; None: it is more than a page may send, of which no more is read than that."""
+    said = request.headers.get("content-length", "")
+    if said.isdecimal() and (len(said) > len(str(MOST_BYTES)) or int(said) > MOST_BYTES):
+        return None
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            return None
+    return bytes(body)
 
 
 def _answered(board: Board, asked: Mapping[str, Any]) -> Any:

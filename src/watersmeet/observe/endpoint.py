@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -13,22 +13,28 @@ from socketserver import ThreadingTCPServer
 from threading import Thread
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.observe.hosts import host_of, is_answered
 from watersmeet.observe.prometheus import CONTENT_TYPE, Metrics
 
 LOOPBACK = "127.0.0.1"
 """Nobody but this machine is answered unless somebody says so."""
+NAMES = "WATERSMEET_METRICS_HOSTS"
+"""The variable that lists further names by which the endpoint answers, with commas between them; ``*``: any."""
+_PLAIN = "text/plain; charset=utf-8"
 
 
 @contextmanager
-def served(metrics: Metrics, port: int, host: str = LOOPBACK) -> Generator[str]:
+def served(metrics: Metrics, port: int, host: str = LOOPBACK, names: Collection[str] = ()) -> Generator[str]:
     r"""Serve the metrics while this is entered; gives the address of the endpoint. Port 0 is any that is free.
+
+    ``names``: by which names it answers, besides those of this machine.
 
     >>> from urllib.request import urlopen
     >>> with served(Metrics(), 0) as address, urlopen(f"{address}/health") as answer:
     ...     answer.status, answer.read()
     (200, b'{"status": "healthy", "queries": {}}\n')
     """
-    server = _opened(metrics, port, host)
+    server = _opened(metrics, port, host, names)
     # The default is to look every half second whether it should end, and a run would wait for that.
     thread = Thread(target=server.serve_forever, args=(0.05,), name="metrics", daemon=True)
     thread.start()
@@ -47,8 +53,8 @@ class _Server(ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, metrics: Metrics, host: str, port: int) -> None:
-        self.metrics = metrics
+    def __init__(self, metrics: Metrics, host: str, port: int, names: Collection[str]) -> None:
+        self.metrics, self.host, self.names = metrics, host, names
         self.address_family = AF_INET6 if ":" in host else AF_INET
         super().__init__((host, port), _Handler)
 
@@ -61,6 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a question."""
         assert isinstance(self.server, _Server)
         metrics = self.server.metrics
+        if (wrong := self._wrong_host(self.server)) is not None:
+            self._answer(wrong[0], _PLAIN, wrong[1])
+            return
         match self.path.partition("?")[0]:
             case "/metrics":
                 self._answer(HTTPStatus.OK, CONTENT_TYPE, metrics.text())
@@ -68,7 +77,19 @@ class _Handler(BaseHTTPRequestHandler):
                 status = HTTPStatus.OK if metrics.status == "healthy" else HTTPStatus.SERVICE_UNAVAILABLE
                 self._answer(status, "application/json", health_in_json(metrics))
             case _:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", "There are /metrics and /health.\n")
+                self._answer(HTTPStatus.NOT_FOUND, _PLAIN, "There are /metrics and /health.\n")
+
+    def _wrong_host(self, server: _Server) -> tuple[HTTPStatus, str] | None:
+        """What is said to who asks by a name that is not this server's; a check without one is no browser's."""
+        named = self.headers.get_all("Host") or []
+        if not named:
+            return None
+        host = host_of(named[0]) if len(named) == 1 else None
+        if host is None:
+            return HTTPStatus.BAD_REQUEST, "The header Host is malformed.\n"
+        if is_answered(host, server.host, server.names):
+            return None
+        return HTTPStatus.MISDIRECTED_REQUEST, f"These metrics do not go by that name: set {NAMES} to it.\n"
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode()
@@ -94,9 +115,9 @@ def health_in_json(metrics: Metrics) -> str:
     return json.dumps(told) + "\n"
 
 
-def _opened(metrics: Metrics, port: int, host: str) -> _Server:
+def _opened(metrics: Metrics, port: int, host: str, names: Collection[str]) -> _Server:
     try:
-        return _Server(metrics, host, port)
+        return _Server(metrics, host, port, names)
     except (OSError, OverflowError) as error:
         raise _refusal(error, port, host) from error
 

@@ -7,7 +7,6 @@ made to point here gets nothing.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from http.cookies import SimpleCookie
 from secrets import compare_digest
@@ -16,6 +15,8 @@ from urllib.parse import parse_qs
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from watersmeet.observe.hosts import host_of, is_loopback
 
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -31,18 +32,6 @@ HEADERS: Mapping[str, str] = {
 }
 """What every answer says: nothing comes from elsewhere, no text becomes a program, nobody puts it into a frame."""
 COOKIE = "watersmeet"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is this machine's own, which no other reaches.
-
-    >>> [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "example.org")]
-    [True, True, True, False, False]
-    """
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class Guard:
@@ -72,7 +61,9 @@ class Guard:
             return PlainTextResponse("This page only shows.\n", 405, {"Allow": "GET, HEAD"})
         headers = Headers(scope=scope)
         if self.token is None:
-            host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
+            host = host_of(headers.get("host", ""))
+            if host is None:
+                return PlainTextResponse("The header Host is malformed.\n", 400)
             return None if is_loopback(host) else PlainTextResponse("Ask for 127.0.0.1 or localhost.\n", 403)
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if self._is_right(asked) and scope["path"] == "/":

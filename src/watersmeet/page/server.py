@@ -22,8 +22,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.observe.hosts import is_loopback
 from watersmeet.observe.prometheus import CONTENT_TYPE
-from watersmeet.page.guard import Guard, is_loopback
+from watersmeet.page.guard import Guard
 from watersmeet.page.watch import Watch
 from watersmeet.ui import asset
 
@@ -58,7 +59,7 @@ def application(watch: Watch, token: str | None = None, stopping: Event | None =
     def why(request: Request) -> Response:
         # In a thread of its own, as all that is not async.
         number = request.query_params.get("row", "")
-        text = watch.why(request.path_params["name"], int(number)) if number.isdecimal() else None
+        text = watch.why(request.path_params["name"], int(number)) if number.isdecimal() and len(number) < 19 else None
         return JSONResponse({"text": GONE if text is None else text}, 404 if text is None else 200)
 
     async def changes(request: Request) -> Response:

@@ -11,9 +11,13 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from watersmeet.errors import refuse
+from watersmeet.formats.jar_digests import JAR_DIGESTS
 from watersmeet.spark.private.ivy import SECONDS, ivy_fetch
 from watersmeet.spark.session.java import prepare_java
 from watersmeet.spark.session.shims import cache_folder
+
+_SETTINGS, _REPOSITORIES = _WHERE = ("spark.jars.ivySettings", "spark.jars.repositories")
+"""The settings of Spark that say where packages are looked for."""
 
 
 def fetched(
@@ -22,9 +26,9 @@ def fetched(
     """The jars of packages, from the cache if they are there; refuses if they cannot be had.
 
     ``is_whole``: these alone, and nothing that they ask for. ``conf``: settings of Spark, of which those count that say
-    where packages are looked for.
+    where packages are looked for. Jars that we know are compared with their digests, those of the cache at each use.
     """
-    said = f"{is_whole} {' '.join(packages)}"
+    said = f"{is_whole} {' '.join(packages)}{_places(conf or {})}"
     folder = cache_folder(environ) / "jars" / hashlib.sha256(said.encode()).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -32,10 +36,39 @@ def fetched(
         beside = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
         try:
             _fetch(packages, beside, environ, conf or {}, is_whole=is_whole)
+            _check_digests(beside)
             _put(beside, folder)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+    _check_digests(folder)
     return sorted(folder.glob("*.jar"))
+
+
+def _places(conf: Mapping[str, str]) -> str:
+    """Where packages are looked for, as part of what they are called in the cache; empty where nothing is said.
+
+    >>> _places({"spark.jars.repositories": "https://a.example", "spark.app.name": "x"})
+    ' spark.jars.repositories=https://a.example'
+    """
+    found = [f" {name}={conf[name]}" for name in _WHERE if conf.get(name)]
+    if settings := conf.get(_SETTINGS):
+        # The file may change and keep its name.
+        file = Path(settings)
+        found.append(f" {_digest(file)}" if file.is_file() else "")
+    return "".join(found)
+
+
+def _check_digests(folder: Path) -> None:
+    """Refuse jars that are not the files which we know by their names."""
+    for jar in sorted(folder.glob("*.jar")):
+        known = JAR_DIGESTS.get(jar.name)
+        if known is not None and (found := _digest(jar)) != known:
+            raise refuse("WRONG_JAR", jar=jar.name, folder=folder, found=found, known=known)
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _put(beside: Path, folder: Path) -> None:
@@ -50,7 +83,7 @@ def _put(beside: Path, folder: Path) -> None:
 def _fetch(
     packages: Sequence[str], into: Path, environ: Mapping[str, str], conf: Mapping[str, str], *, is_whole: bool
 ) -> None:
-    settings, repositories = conf.get("spark.jars.ivySettings"), conf.get("spark.jars.repositories", "")
+    settings, repositories = conf.get(_SETTINGS), conf.get(_REPOSITORIES, "")
     maven = shutil.which("mvn", path=environ.get("PATH", ""))
     # Where to look is said in Ivy's words, or Maven knows.
     if maven is None or settings or repositories or not _maven_fetch(maven, packages, into, is_whole=is_whole):
