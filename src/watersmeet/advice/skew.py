@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.advice.arrivals import Ints
+from watersmeet.joins.core.python_values import python_value
 
 SHOWN = 5
 HEAVY = 0.05
@@ -45,7 +46,7 @@ def skew(column: pa.Array) -> Skew:
     counts = np.asarray(counted.field("counts").to_numpy(zero_copy_only=False), np.int64)
     first = np.argsort(-counts, kind="stable")[:SHOWN]
     rows = max(1, len(column))
-    values = [str(counted.field("values")[int(place)].as_py()) for place in first]
+    values = [str(python_value(counted.field("values")[int(place)])) for place in first]
     shares = [float(counts[place]) / rows for place in first]
     return Skew(tuple(zip(values, shares, strict=True)), len(counts), column.null_count / rows)
 

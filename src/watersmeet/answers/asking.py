@@ -19,6 +19,7 @@ from watersmeet.errors import WatersmeetError, did_you_mean, refuse
 from watersmeet.families import OPERATORS
 from watersmeet.fates.telling import Batch, Detail, told_of, traced
 from watersmeet.fates.words import row_in_words, value_in_words
+from watersmeet.joins.core.python_values import python_rows
 from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.physical import Limits, QueryPlan, join_plans, limits_of, plan_query, read_sources
 from watersmeet.plan.nodes import Script
@@ -226,7 +227,7 @@ def _notes(past: Past, question: Question, rows: Sequence[int]) -> Iterator[str]
     tables = [batch.rows[name] for batch in past.batches if name in batch.rows]
     waiting = past.waiting.get(name)
     if waiting is not None:
-        for row in waiting.filter(question.holds(waiting)).to_pylist():
+        for row in python_rows(waiting.filter(question.holds(waiting))):
             values = {f.name: row[f.name] for f in question.source.fields if f.name in row}
             yield f"{row_in_words(values)} is in {name}, but no batch has read it so far ({row['#where']})."
     for bad in past.malformed:

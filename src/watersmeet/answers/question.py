@@ -15,6 +15,7 @@ from watersmeet.catalog import Field, Source
 from watersmeet.errors import did_you_mean, refuse
 from watersmeet.fates.near import Near
 from watersmeet.fates.words import value_in_words
+from watersmeet.joins.core.python_values import python_values
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import cell
 from watersmeet.schema import arrow_type
@@ -43,7 +44,7 @@ class Question:
         """What the values of the question are nearly equal to, among the rows of its source."""
         known: dict[Any, tuple[Any, ...]] = {}
         for table in tables:
-            columns = [table.column(name).to_pylist() for name in self.values]
+            columns = [python_values(table.column(name)) for name in self.values]
             known |= {freeze(row): row for row in zip(*columns, strict=True) if None not in row}
         return Near(known, known).to(freeze(tuple(self.values.values()))) if None not in self.values.values() else None
 
@@ -123,7 +124,7 @@ def _value(field: Field, text: str) -> Any:
 def _equal(column: pa.ChunkedArray, value: Any) -> Any:
     """Which values equal one; those of structs, lists and maps Arrow does not compare."""
     if pa.types.is_nested(column.type):
-        return pa.array([one == value for one in column.to_pylist()], pa.bool_())
+        return pa.array([one == value for one in python_values(column)], pa.bool_())
     return pc.equal(column, pa.scalar(value, column.type))
 
 

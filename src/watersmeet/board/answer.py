@@ -21,6 +21,7 @@ from watersmeet.drawing.words import fate_words
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.fates.model import Told
 from watersmeet.joins.core.operator import StepError
+from watersmeet.joins.core.python_values import python_values
 from watersmeet.local.rows import FAILURES, NeedsSparkError
 from watersmeet.plan.nodes import Script
 from watersmeet.queries import analyze, read_readable
@@ -166,7 +167,7 @@ def _texts(tables: Iterable[pa.Table]) -> list[list[str]]:
     return [
         ["NULL" if value is None else text_of(value) for value in row]
         for table in tables
-        for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
+        for row in zip(*map(python_values, table.columns), strict=True)
     ]
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import yaml
 
 from watersmeet.board.cells import plain
+from watersmeet.joins.core.python_values import python_values
 from watersmeet.testing.case import Case, CaseBatch
 from watersmeet.testing.outcome import Outcome
 
@@ -74,6 +75,4 @@ def _batch(batch: CaseBatch, outcome: Outcome) -> dict[str, Any]:
 
 def _rows(tables: Sequence[pa.Table]) -> _Flow:
     """The rows of tables by position, as a case lists them."""
-    return _Flow(
-        plain(row) for table in tables for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
-    )
+    return _Flow(plain(row) for table in tables for row in zip(*map(python_values, table.columns), strict=True))

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,8 @@ from watersmeet.cli.waiting import waiting
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.departures import Forecasts
-from watersmeet.observe.endpoint import LOOPBACK, served
+from watersmeet.observe.endpoint import LOOPBACK, NAMES, served
+from watersmeet.observe.guarded import guarded
 from watersmeet.observe.logs import Logging, log
 from watersmeet.observe.prometheus import Metrics
 from watersmeet.observe.recorder import Recorder
@@ -129,7 +130,8 @@ class Endpoint:
     @contextmanager
     def serving(self, metrics: Metrics) -> Generator[None]:
         """Serve them while this is entered, and say where."""
-        with nullcontext() if self.port is None else served(metrics, self.port, self.host) as address:
+        names = [name for name in os.environ.get(NAMES, "").split(",") if name.strip()]
+        with nullcontext() if self.port is None else served(metrics, self.port, self.host, names) as address:
             if address is not None:
                 typer.echo(f"Metrics are at {address}/metrics.", err=True)
             yield
@@ -174,7 +176,7 @@ def run_project(
             with interruptible():
                 board.wait_for("The first batch is under way")
                 if cluster.remote is None:
-                    shown.ready(spark)
+                    guarded("The page", shown.ready, tell)(spark)
                 run_opened(opened, spark, storage, trigger, board, metrics, then, page, shown)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. Nothing is lost: `{again}` continues from {storage}.", err=True)
@@ -228,14 +230,19 @@ def run_opened(
     recorder = Recorder(storage, tell, page_of_spark(spark))
     forecasts = Forecasts(plans, storage)
 
-    def show(progress: Progress) -> None:
-        taken.take(progress)
-        recorder.take(progress)
-        log_batch(progress)
-        shown.take(progress)
-        board.show(progress)
+    def compare_forecast(progress: Progress) -> None:
         for departure in forecasts.left(progress):
             tell(f"{progress.query}: {departure}")
+
+    observers: dict[str, Callable[[Progress], None]] = {
+        "The metrics": taken.take, "The history": recorder.take, "The log": log_batch, "The page": shown.take,
+        "The progress": board.show, "The forecast": compare_forecast,
+    }  # fmt: skip
+    told = [guarded(what, observe, tell) for what, observe in observers.items()]
+
+    def show(progress: Progress) -> None:
+        for observe in told:
+            observe(progress)
 
     def start(query: str) -> None:
         recorder.start(query)

@@ -28,12 +28,27 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
         for text in rows.limit(limit).toJSON().collect():
             typer.echo(text)
         return
-    found: list[tuple[object, ...]] = [tuple(row) for row in rows.limit(limit + 1).collect()]
+    found: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
     typer.echo(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
     if len(found) > limit:
         typer.echo("... and more: --limit shows more of them, --as writes all.")
     elif not found:
         typer.echo("No row is alive that fits.")
+
+
+def _as_texts(rows: DataFrame) -> DataFrame:
+    """The rows with times, intervals and nested values as Spark writes them: Python has no years after 9999."""
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
+    from pyspark.sql.types import BinaryType, BooleanType, NumericType, StringType
+
+    plain = (BinaryType, BooleanType, NumericType, StringType)
+    columns = [F.col(f"`{field.name.replace('`', '``')}`") for field in rows.schema]
+    return rows.select(
+        *(
+            column if isinstance(field.dataType, plain) else column.cast("string").alias(field.name)
+            for column, field in zip(columns, rows.schema, strict=True)
+        )
+    )
 
 
 def told_of(name: str, state: State) -> dict[str, Any]:
@@ -108,7 +123,10 @@ def _line(kept: dict[str, Any], shards: list[dict[str, Any]], *, by_shard: bool)
 
 def _sortable(text: str) -> tuple[int, str]:
     """Numbers by their size, times by theirs."""
-    return (int(text), "") if text.lstrip("-").isdecimal() else (0, text)
+    if text.lstrip("-").isdecimal():
+        return int(text), ""
+    # Years after 9999 begin with a plus, those before 0 with a minus.
+    return (1 if text.startswith("+") else -1 if text.startswith("-") else 0), text
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:

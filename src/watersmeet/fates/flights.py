@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from watersmeet.fates.words import row_in_words
 from watersmeet.formats.feed import CHANGE
+from watersmeet.joins.core.python_values import python_value
 from watersmeet.joins.core.rowwise import freeze
 
 WHERE = "#where"
@@ -94,7 +95,7 @@ class Flights:
         """An arrival as it came."""
         chunk = self._chunk(arrival)
         place = arrival - chunk.first
-        values = {name: column[place].as_py() for name, column in chunk.columns}
+        values = {name: python_value(column[place]) for name, column in chunk.columns}
         sign = -1 if values.pop(CHANGE, "+") == "-" else 1
         return Raw(chunk.side, chunk.source, chunk.batch, values, str(values.pop(WHERE, "") or ""), sign)
 

@@ -18,6 +18,7 @@ from watersmeet.fates.words import Words, capital, value_in_words
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import Marks
+from watersmeet.joins.core.python_values import python_rows, python_values
 from watersmeet.joins.core.rowwise import Gone, Row, Step
 from watersmeet.joins.core.two_sided import LEFT_ONLY
 from watersmeet.joins.state.layout import as_int64
@@ -98,7 +99,7 @@ class Notes:
         key = [plan.source.field(name) for name in plan.source.primary_key]
         keyed = plan.changes == "upserts" or (key and all(key))
         found: list[int] = []
-        for number, row in zip(numbers, rows.to_pylist(), strict=True):
+        for number, row in zip(numbers, python_rows(rows), strict=True):
             sign = row.pop(CHANGE, "+")
             row.pop(WHERE, None)
             values = {one.name: row[one.name] for one in key if one is not None} if keyed else row
@@ -134,7 +135,7 @@ class Notes:
     def lose(self, lost: tuple[Lost, ...], words: Words) -> None:
         """Note rows that go no further."""
         for one in lost:
-            for row in one.rows.to_pylist():
+            for row in python_rows(one.rows):
                 if one.part is None:
                     what, reason = cast("What", "null key"), "It has no element to show, or its primary key is NULL."
                 else:
@@ -236,7 +237,7 @@ class Notes:
         """The rows that a result is made of, by port, and whether it comes or goes."""
         names = [row_column(n) for n in range(len(stage.plan.ports)) if row_column(n) in rows.column_names]
         weights = rows.column(WEIGHT).to_pylist() if WEIGHT in rows.column_names else [1] * rows.num_rows
-        shown = zip(*(rows.column(name).to_pylist() for name in names), strict=True) if names else ()
+        shown = zip(*(python_values(rows.column(name)) for name in names), strict=True) if names else ()
         is_hidden = getattr(stage.operator, "kind", "") in LEFT_ONLY and isinstance(steps[0], Step)
         for flights, weight in zip(shown, weights if names else (), strict=True):
             if not (is_hidden and None not in flights):

@@ -16,6 +16,7 @@ from watersmeet.fates.stage import Stage, row_column, rows_given
 from watersmeet.fates.words import Words
 from watersmeet.joins.core.changes import WEIGHT
 from watersmeet.joins.core.operator import RUN, Marks
+from watersmeet.joins.core.python_values import python_rows, python_values
 from watersmeet.joins.core.rowwise import Row, Step, freeze
 from watersmeet.local.definitions import joined_table
 from watersmeet.local.query import ROW, Fed, LocalQuery, Stepped, prepared
@@ -89,7 +90,7 @@ class Trace(LocalQuery):
             for port, table in tables.items()
         }
         before = stage.scene
-        rows = {port: cast("list[Row]", table.to_pylist()) for port, table in named.items()}
+        rows = {port: cast("list[Row]", python_rows(table)) for port, table in named.items()}
         for port, arrived in rows.items():
             stage.entered[port] |= {row[row_column(port)]: (row, self.notes.batch) for row in arrived}
         stage.know(named.values())
@@ -127,7 +128,7 @@ class Trace(LocalQuery):
             table = prepared(stage.plan.ports[port], replace(side, keep=~side.keep))
         except (NeedsSparkError, pa.ArrowException, ArithmeticError):
             return
-        for row in table.to_pylist():
+        for row in python_rows(table):
             stage.hidden[port].setdefault(stage.key(port, row), []).append(row[ROW])
 
     def _only(self, stage: Stage, port: int, side: Fed) -> Fed:
@@ -135,7 +136,7 @@ class Trace(LocalQuery):
         if not stage.sides[port].keys or not stage.family.by_key:
             return side
         table = prepared(stage.plan.ports[port], side)
-        values = list(zip(*(table.column(name).to_pylist() for name in stage.sides[port].keys), strict=True))
+        values = list(zip(*(python_values(table.column(name)) for name in stage.sides[port].keys), strict=True))
         keys = [None if None in one else freeze(one) for one in values]
         stage.keys[port] |= {key: one for key, one in zip(keys, values, strict=True) if key is not None}
         assert self.keys is not None
@@ -147,10 +148,10 @@ class Trace(LocalQuery):
         """The rows of a join with numbers of their own."""
         names = [row_column(n) for n in range(len(stage.plan.ports)) if row_column(n) in table.column_names]
         if names:
-            parents = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+            parents = zip(*(python_values(table.column(name)) for name in names), strict=True)
             numbers = [self.notes.flights.made(id(stage), (one for one in row if one is not None)) for row in parents]
         else:
-            numbers = self._grouped(stage, table.to_pylist(), arrived[0].to_pylist())
+            numbers = self._grouped(stage, cast("list[Row]", python_rows(table)), arrived[0].to_pylist())
         return table.append_column(ROW, pa.array(numbers, pa.int64()))
 
     def _grouped(self, stage: Stage, rows: list[Row], arrived: list[Row]) -> list[int]:
@@ -168,7 +169,7 @@ class Trace(LocalQuery):
 
     def _show(self, fed: Fed) -> None:
         rows = fed.kept
-        shown = {output.name: value_of(output.expr, rows).to_pylist() for output in self.plan.outputs}
+        shown = {output.name: python_values(value_of(output.expr, rows)) for output in self.plan.outputs}
         weights = rows.column(WEIGHT).to_pylist() if self.plan.is_changelog else [1] * rows.num_rows
         for place, flight in enumerate(rows.column(ROW).to_pylist()):
             values = {name: column[place] for name, column in shown.items()}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from watersmeet.duration import format_duration
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant, columns_of
 from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.python_values import DistantTime
 from watersmeet.joins.core.rowwise import Row
 from watersmeet.plan.expressions import Expr
 from watersmeet.plan.words import expression_in_words, word
@@ -93,7 +94,7 @@ def moment_in_words(value: int, kind: Any) -> str:
     try:
         moment = datetime(1970, 1, 1) + timedelta(microseconds=value)
     except OverflowError:
-        return str(value)
+        return DistantTime.of(value)
     return str(moment.date()) if pa.types.is_date(kind) and moment.time() == datetime.min.time() else str(moment)
 
 

@@ -18,6 +18,7 @@ from watersmeet.catalog import Field
 from watersmeet.errors import refuse
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.changes import WEIGHT, consolidated
+from watersmeet.joins.core.python_values import python_value
 from watersmeet.schema import arrow_type
 
 
@@ -78,7 +79,7 @@ def cell(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     try:
-        return pa.scalar(_converted(value, kind), kind).as_py()
+        return python_value(pa.scalar(_converted(value, kind), kind))
     except (pa.ArrowException, TypeError, InvalidOperation, OverflowError) as error:
         raise ValueError(f"{value!r} is not of type {kind}") from error
 

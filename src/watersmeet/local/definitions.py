@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 
 from watersmeet.joins.core.operator import Emission, Family, Marks, Report
+from watersmeet.joins.core.python_values import arrow_values, python_rows
 from watersmeet.local.rows import emitted_schema
 
 Row = Mapping[str, Any]
@@ -42,14 +43,13 @@ def step_by_definition(
     definition: Definition, operator: Family, tables: Mapping[int, pa.Table], marks: Marks
 ) -> Emission:
     """What one batch gives by the definition, as an operator would hand it out."""
-    arrivals = {port: table.to_pylist() for port, table in tables.items() if table.num_rows}
+    arrivals = {port: python_rows(table) for port, table in tables.items() if table.num_rows}
     step = definition.step(arrivals, marks)
     if isinstance(step, Counter):
         rows = [(*row, number) for row, number in cast("Counter[tuple[Any, ...]]", step).items()]
         return Emission((joined_table(rows, operator, tables),))
     late = tuple(
-        (port, pa.Table.from_pylist([dict(row) for p, row in step.late if p == port], table.schema))
-        for port, table in tables.items()
+        (port, _late_table([row for p, row in step.late if p == port], table.schema)) for port, table in tables.items()
     )
     apart: Sequence[tuple[int, Any]] = getattr(step, "unmatched", ())
     unmatched = tuple(
@@ -63,11 +63,16 @@ def step_by_definition(
 def joined_table(rows: Sequence[Sequence[Any]], operator: Family, tables: Mapping[int, pa.Table]) -> pa.Table:
     """Rows of a join as it hands them out."""
     schema = emitted_schema(operator, tables)
-    columns = [pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
+    columns = [arrow_values([row[i] for row in rows], f.type) for i, f in enumerate(schema)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _alone(rows: Sequence[Sequence[Any]], columns: Sequence[str], table: pa.Table) -> pa.Table:
     """Rows that died alone, with the columns of their side."""
-    values = [pa.array([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
+    values = [arrow_values([row[i] for row in rows], table.schema.field(name).type) for i, name in enumerate(columns)]
     return pa.Table.from_arrays(values, names=list(columns))
+
+
+def _late_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    columns = [arrow_values([row.get(field.name) for row in rows], field.type) for field in schema]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -215,21 +215,21 @@ def _united(plan: UnionPlan, inputs: list[Fed]) -> Fed:
 
 def _exploded(plan: LateralPlan, fed: Fed) -> Fed:
     """Each row once with every element of its array; a row without elements stays for its times and is none."""
-    arrays: list[list[Any] | None] = [None] * fed.rows.num_rows
     value = value_of(plan.array, fed.kept)
-    for place, array in zip(np.flatnonzero(fed.keep).tolist(), value.to_pylist(), strict=True):
-        arrays[place] = array
-    places = [place for place, array in enumerate(arrays) for _ in array or [None]]
-    elements = [element for array in arrays for element in array or [None]]
+    if not pa.types.is_list(value.type):
+        value = pa.nulls(len(value), pa.list_(pa.null()))
+    lengths, starts = (np.zeros(fed.rows.num_rows, np.int64) for _ in range(2))
+    lengths[fed.keep] = pc.list_value_length(value).fill_null(0).to_numpy(zero_copy_only=False)
+    starts[fed.keep] = value.offsets.to_numpy()[:-1]
+    counts = np.maximum(lengths, 1)
+    places = np.repeat(np.arange(fed.rows.num_rows, dtype=np.int64), counts)
+    within = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    some = lengths[places] > 0
+    elements = value.values.take(pa.array(starts[places] + within, pa.int64(), mask=~some))
     keep = fed.keep[places]
     rows = fed.rows.take(pa.array(places, pa.int64()))
-    rows = rows.append_column(f"{plan.alias}.{plan.alias}", pa.array(elements, _element_type(value)))
-    some = np.array([bool(array) for array in arrays for _ in array or [None]], np.bool_)
+    rows = rows.append_column(f"{plan.alias}.{plan.alias}", elements)
     return replace(fed, rows=rows, keep=keep).only(some[keep]).filtered(plan.filters)
-
-
-def _element_type(value: pa.Array) -> pa.DataType:
-    return value.type.value_type if pa.types.is_list(value.type) else pa.null()
 
 
 class LocalQuery:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 from watersmeet.joins.core.operator import END_OF_INPUT
+from watersmeet.joins.core.python_values import DistantTime
 from watersmeet.observe.metrics import OperatorNumbers, backlog_of, backpressure_of, operator_numbers, summed
 from watersmeet.observe.told import TELLS, by_join
 
@@ -251,7 +252,7 @@ def mark_in_words(mark: int, *, is_temporal: bool) -> str:
     try:
         time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=mark)
     except OverflowError:
-        return str(mark)
+        return DistantTime.of(mark)
     return time.strftime("%Y-%m-%d %H:%M:%S")
 
 

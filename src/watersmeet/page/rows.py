@@ -19,6 +19,7 @@ KINDS = {
     "out": "Rows out",
     "late": "Late",
     "malformed": "Malformed",
+    "dropped": "Not shown: rows that could not be made into text",
 }
 ELSEWHERE = "Rows are shown beside a run only, by `watersmeet run --page`: they are not written down."
 SWITCHED_OFF = "Rows are switched off by --no-rows."

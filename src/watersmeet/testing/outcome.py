@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from watersmeet.joins.core.python_values import python_values
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import cell
 from watersmeet.testing.case import CaseBatch, RowList
@@ -65,7 +66,7 @@ def _rows(name: str, expected: RowList, tables: Sequence[pa.Table], *, ordered: 
     actual = [
         (row, tuple(table.schema.types))
         for table in tables
-        for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
+        for row in zip(*map(python_values, table.columns), strict=True)
     ]
     if ordered:
         return _in_order(name, expected, actual)
@@ -91,10 +92,20 @@ def _is_same(expected: Sequence[Any], actual: Sequence[Any], kinds: Sequence[pa.
     if len(expected) != len(actual):
         return False
     try:
-        wanted = tuple(freeze(cell(value, kind)) for value, kind in zip(expected, kinds, strict=True))
+        wanted = tuple(freeze(_wanted(value, kind)) for value, kind in zip(expected, kinds, strict=True))
     except ValueError:
         return False
     return wanted == tuple(freeze(value) for value in actual)
+
+
+def _wanted(value: Any, kind: pa.DataType) -> Any:
+    """A cell as the value it stands for; a value that Python cannot hold is compared as the text it is shown as."""
+    try:
+        return cell(value, kind)
+    except ValueError:
+        if isinstance(value, str):
+            return value
+        raise
 
 
 def _values(name: str, expected: Mapping[str, Any], actual: Mapping[str, Any] | None) -> str | None:

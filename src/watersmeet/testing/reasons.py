@@ -8,6 +8,7 @@ from watersmeet.catalog import Source
 from watersmeet.errors import refuse
 from watersmeet.fates import Arrival, Told
 from watersmeet.fates.words import row_in_words
+from watersmeet.joins.core.python_values import python_rows
 from watersmeet.joins.core.rowwise import freeze
 from watersmeet.local.cells import arrow_table
 from watersmeet.testing.case import Case, CaseWhy
@@ -34,7 +35,7 @@ def _differing(case: Case, expected: CaseWhy, told: Told, sources: Mapping[str, 
 
 
 def _is_meant(case: Case, expected: CaseWhy, one: Arrival, sources: Mapping[str, Source]) -> bool:
-    row = arrow_table(sources[one.source].fields, [expected.row], case.path).to_pylist()[0]
+    row = python_rows(arrow_table(sources[one.source].fields, [expected.row], case.path))[0]
     return freeze(list(row.values())) == freeze([one.values[name] for name in row])
 
 

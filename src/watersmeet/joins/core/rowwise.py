@@ -21,6 +21,7 @@ from typing import Any, Literal, cast
 from watersmeet.joins.core.condition import Apply, Column, Condition, Constant
 from watersmeet.joins.core.operator import END_OF_INPUT, NOW, Family, Marks
 from watersmeet.joins.core.port import Port
+from watersmeet.joins.core.python_values import DistantTime
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -90,7 +91,7 @@ def is_below(time: int | None, mark: int | None) -> bool:
     return mark == END_OF_INPUT or (time is not None and mark is not None and time < mark)
 
 
-def event_time(value: int | datetime | date | None) -> int | None:
+def event_time(value: int | datetime | date | DistantTime | None) -> int | None:
     """An event time as a number: microseconds since 1970 for timestamps and dates, integers as they are.
 
     >>> event_time(date(1970, 1, 2))
@@ -103,7 +104,7 @@ def event_time(value: int | datetime | date | None) -> int | None:
         return (aware - _EPOCH) // _MICROSECOND
     if isinstance(value, date):
         return (datetime(value.year, value.month, value.day, tzinfo=UTC) - _EPOCH) // _MICROSECOND
-    return value
+    return value.micros if isinstance(value, DistantTime) else value
 
 
 @dataclass
@@ -309,7 +310,7 @@ def compare(one: Any, other: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date | DistantTime):  # a datetime is a date, too
         return event_time(value)
     if isinstance(value, timedelta):
         return value // _MICROSECOND

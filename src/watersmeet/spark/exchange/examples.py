@@ -2,6 +2,8 @@
 
 Whether a row is one of a pair is told by a column of each side in which no row of a pair has NULL: a key or a time.
 Where a side shows none, nobody can tell, and its rows count as ``joined``; what has one side joins nothing, ``out``.
+
+Nothing in here may fail a query: rows that cannot be shown are counted, with the reason, as ``dropped``.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.joins.core.operator import Family
+from watersmeet.joins.core.python_values import python_rows
 from watersmeet.joins.core.shard import LATE_BY, LATE_COLUMN
 
 ROWS = 3
@@ -31,21 +34,39 @@ class Examples:
         ]
         self._pads = [bool(side.columns) for side in operator.sides]
         self.kept: dict[str, list[dict[str, str | None]]] = {}
+        self._dropped = 0
 
     def take(self, table: pa.Table | pa.RecordBatch) -> None:
         """Take rows of the result."""
-        last = table.slice(max(0, table.num_rows - ROWS))
-        alone = self._alone(last)
-        unknown = "joined" if len(self._certain) > 1 else "out"
-        for number, row in enumerate(last.to_pylist()):
-            self._keep(unknown if alone is None else "padded" if alone[number] else "matched", _shown(row))
+        try:
+            self._take(table)
+        except Exception as error:
+            self._drop(error)
 
     def late(self, tables: Sequence[pa.Table]) -> None:
         """Take late rows, each with what it missed."""
+        try:
+            self._take_late(tables)
+        except Exception as error:
+            self._drop(error)
+
+    def _take(self, table: pa.Table | pa.RecordBatch) -> None:
+        last = table.slice(max(0, table.num_rows - ROWS))
+        alone = self._alone(last)
+        unknown = "joined" if len(self._certain) > 1 else "out"
+        for number, row in enumerate(python_rows(last)):
+            self._keep(unknown if alone is None else "padded" if alone[number] else "matched", _shown(row))
+
+    def _take_late(self, tables: Sequence[pa.Table]) -> None:
         for table in tables:
-            for row in table.to_pylist():
+            for row in python_rows(table):
                 missed = {"late_by": None if row[LATE_BY] is None else str(row[LATE_BY]), "watermark": row[LATE_COLUMN]}
                 self._keep("late", _shown(row) | missed)
+
+    def _drop(self, error: Exception) -> None:
+        self._dropped += 1
+        reason = f"{type(error).__name__}: {error}"[:CHARACTERS]
+        self.kept["dropped"] = [{"times": str(self._dropped), "reason": reason}]
 
     def _keep(self, kind: str, row: dict[str, str | None]) -> None:
         self.kept[kind] = [*self.kept.get(kind, ()), row][-ROWS:]

@@ -21,6 +21,7 @@ from watersmeet.fates.flights import WHERE
 from watersmeet.formats import source_format
 from watersmeet.formats.feed import CHANGE
 from watersmeet.joins.core.operator import NOW
+from watersmeet.joins.core.python_values import python_rows
 from watersmeet.local.query import PARTITION
 from watersmeet.locations import local_path, location_of
 from watersmeet.physical import QueryPlan, scan_plans
@@ -184,7 +185,7 @@ def _apart(source: Source, table: pa.Table) -> tuple[pa.Table, list[Unreadable]]
     """The rows that could be read, and what is told of the others."""
     if REASON not in table.column_names:
         return table, []
-    bad = table.filter(table.column(REASON).is_valid()).select([REASON, VALUE, WHERE, _BATCH]).to_pylist()
+    bad = python_rows(table.filter(table.column(REASON).is_valid()).select([REASON, VALUE, WHERE, _BATCH]))
     good = table.filter(table.column(REASON).is_null()).drop_columns([REASON, VALUE])
     return good, [Unreadable(source.name, row[_BATCH], row[WHERE], row[REASON], _text(row[VALUE])) for row in bad]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.counts import counted
 from watersmeet.errors import WatersmeetError
+from watersmeet.observe.guarded import guarded
 from watersmeet.observe.progress import Progress, progress_of
 from watersmeet.spark.exchange.observed import cores
 from watersmeet.spark.private.told import is_waiting_for_rows
@@ -78,6 +79,7 @@ class Watched:
         self.due = 0.0
         self.failure: WatersmeetError | None = None
         self.query: StreamingQuery | None = None
+        self._take = guarded(f"{prepared.name}: the progress", self._take_batch, listeners.on_news)
 
     def start(self) -> None:
         """Start it."""
@@ -145,9 +147,7 @@ class Watched:
             if reported["batchId"] > self.seen and came:
                 self.seen = reported["batchId"]
                 self.failures = 0
-                self.listeners.on_progress(
-                    progress_of(self.prepared.name, reported, self.prepared.built.reading, cores(spark))
-                )
+                self._take(reported, cores(spark))
                 if not self.loading.is_done:
                     self.loading.take(reported)
                     self._tell(f"loading {self.loading.names}: {counted(self.loading.rows, 'row')} so far.")
@@ -155,6 +155,10 @@ class Watched:
         if latest != self.latest or not query.status["isTriggerActive"]:
             self.latest = latest
             self.listeners.on_life(self.prepared.name)
+
+    def _take_batch(self, reported: Mapping[str, Any], cores: int | None) -> None:
+        reading = self.prepared.built.reading
+        self.listeners.on_progress(progress_of(self.prepared.name, reported, reading, cores))
 
     def _tell(self, text: str) -> None:
         self.listeners.on_news(f"{self.prepared.name}: {text}")
