@@ -94,7 +94,7 @@ def test_default_file_system_of_another_kind_changes_nothing(
     assert "matched" in str(answer)
     ran("state", "export", shop, "--query", "joined", "--to", tmp_path / "joined.tar.gz")
     (shop / "storage").rename(tmp_path / "before")
-    ran("state", "import", tmp_path / "joined.tar.gz", shop)
+    ran("state", "import", tmp_path / "joined.tar.gz", shop, "--move")
     ran("run", shop, "--end")
 
     couriers = {row["id"]: row.get("paid") for row in rows_in(shop / "output" / "joined")}
