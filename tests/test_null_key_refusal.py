@@ -1,0 +1,44 @@
+"""The refusal of a state in which earlier versions kept rows with NULL keys in any shard, as a worker raises it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from tests.joins.test_shards import CODES, COMPUTED, coded
+
+from watersmeet.errors import TravellingError, travelled
+from watersmeet.joins.core.chain import Link
+from watersmeet.joins.state.format import FORMAT
+from watersmeet.local.store import MemoryStore
+from watersmeet.spark.exchange.stateful import Stage, _check_owner  # pyright: ignore[reportPrivateUsage]
+
+
+class _Store(MemoryStore):
+    """A store of a worker."""
+
+    prefix = ""
+    changed: ClassVar[dict[str, Any]] = {}
+
+
+def _state_from_before() -> _Store:
+    store = _Store()
+    COMPUTED.step(store, coded(CODES), {})
+    store.put("fingerprint", f"{FORMAT} digest".encode())
+    return store
+
+
+def test_null_keys_of_earlier_versions_are_refused_in_several_shards() -> None:
+    stage, store = Stage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
+    with pytest.raises(TravellingError) as raised:
+        _check_owner(stage, store, 0, 2)  # pyright: ignore[reportArgumentType] - a store of the same shape
+    refusal = travelled(str(raised.value))
+    assert refusal is not None
+    assert refusal.condition == "NULL_KEYS_IN_ANY_SHARD"
+    assert "a and b" in refusal.message
+
+
+def test_null_keys_of_earlier_versions_are_where_they_belong_in_one_shard() -> None:
+    stage, store = Stage(Link(COMPUTED), "a and b", "digest", {0: 0, 1: 1}, "", ()), _state_from_before()
+    _check_owner(stage, store, 0, 1)  # pyright: ignore[reportArgumentType] - a store of the same shape
+    assert store.get("null keys") is not None
