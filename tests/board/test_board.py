@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,41 @@ def test_what_only_spark_can_evaluate_is_said_to_be_so() -> None:
     said = answer(replace(board, sql=board.sql.replace("o.item,", "upper(o.item) AS item,")), View())
     assert "Only Spark can evaluate upper" in said["note"]
     assert "picture" not in said
+
+
+def test_sql_on_a_board_opens_nothing_that_it_names(tmp_path: Path) -> None:
+    names = ("data.csv", "message.desc", "key")
+    for name in names:
+        (tmp_path / name).write_text("id\n1\n")
+    topic = "kafka OPTIONS (subscribe 'x', kafka.bootstrap.servers '127.0.0.1:9', value.format"
+    sources = (
+        f"a USING csv OPTIONS (path '{tmp_path}', header 'true')",
+        f"a (id INT) USING csv OPTIONS (path '{tmp_path}', sep '${{file:{tmp_path}/key}}')",
+        f"a USING {topic} 'avro', schema.registry.url 'http://127.0.0.1:9')",
+        f"a USING {topic} 'protobuf', value.descriptor '{tmp_path}/message.desc', value.message 'm')",
+        f"a USING delta OPTIONS (path '{tmp_path}')",
+    )
+    events: list[str] = []
+    is_watched = True
+
+    def record(event: str, arguments: tuple[Any, ...]) -> None:
+        is_file = event in ("open", "os.listdir", "os.scandir") and str(tmp_path) in str(arguments[0])
+        if is_watched and (is_file or event in ("socket.connect", "socket.getaddrinfo")):
+            events.append(event)
+
+    # A hook stays until the process ends, so it is only switched off.
+    sys.addaudithook(record)
+    for source in sources:
+        sink = f"CREATE SINK s USING json OPTIONS (path '{tmp_path}/out')"
+        sql = f"CREATE STREAM {source}; {sink}; INSERT INTO s SELECT STREAM * FROM a;"
+        board = Board("b", sql, batches=(BoardBatch({"a": (("1",),)}),))
+        assert answer(board, View())["refusals"] == []
+        saved(board)
+    assert events == []
+    (tmp_path / "key").read_text()
+    is_watched = False
+    assert events == ["open"], "the hook sees files that are opened"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 @pytest.mark.parametrize(
