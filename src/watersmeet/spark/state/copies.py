@@ -1,7 +1,8 @@
 """Copies of checkpoints in another place than the one they were made for, so that Spark can read them all the same.
 
 Spark keeps the absolute path of the schema of a state, and looks for it there. Where it is gone, a copy is read through
-a folder of links to its files in which that path is the one of now; the copy itself stays as it is.
+a folder of links to its files in which that path is the one of now; the copy itself stays as it is. So is a checkpoint
+whose path has a space, a percent sign or the like: Spark's reader of states escapes such a path and finds nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 from watersmeet.locations import location_of
 from watersmeet.spark.private.files import Folder, LocalFolder
@@ -20,10 +22,10 @@ _LOG = "_metadata"
 
 
 def readable(path: str, folder: Folder) -> str:
-    """Where Spark finds a checkpoint with its schemas: the same place, unless it is a copy without its original."""
+    """Where Spark finds a checkpoint with its schemas: the same place if Spark can read it there, else links to it."""
     if not isinstance(folder, LocalFolder):
         return path
-    if not _is_misplaced(folder.path):
+    if not _is_misplaced(folder.path) and not _is_escaped(folder.path):
         return location_of(folder.path)
     made = Path(tempfile.mkdtemp(prefix="watersmeet-copy-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
@@ -35,6 +37,12 @@ def _is_misplaced(checkpoint: Path) -> bool:
     """Whether a schema of a state is not where Spark would look for it."""
     texts = [file.read_text("utf-8", "replace") for file in checkpoint.glob(f"state/*/{_LOG}/v2/*") if file.is_file()]
     return any(not Path(place + name).exists() for text in texts for place, name in _SCHEMA.findall(text))
+
+
+def _is_escaped(checkpoint: Path) -> bool:
+    """Whether a path has characters that a URI writes in another way."""
+    path = str(checkpoint.absolute())
+    return quote(path, safe="/:=,+@~-._") != path
 
 
 def _link(checkpoint: Path, made: Path) -> None:
