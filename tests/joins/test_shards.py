@@ -195,6 +195,17 @@ def test_a_window_join_is_its_definition_in_several_shards(data: st.DataObject) 
         assert (emission.report.state, emission.report.partitions) == (step.state, step.partitions)
 
 
+def test_rows_with_a_null_key_are_one_partition_in_several_shards() -> None:
+    ports = [Port((f"{s}.v",), (), (f"{s}.k",), f"{s}.k", exact=True) for s in "lr"]
+    windows = [WindowSpec("count", 1, None, (f"{s}.k",)) for s in "lr"]
+    join = WindowJoin("left", ports[0], ports[1], (windows[0], windows[1]))
+    rows = pa.table({"l.k": pa.array([None] * 6, pa.int64()), "l.v": pa.array(range(6))})
+    emission = Sharded(join, 4, ("partition", "partition")).step({0: rows}, {})
+    # Each row but the last leaves the window of one row without a match.
+    assert test_window_properties.emitted(emission) == [(number, None) for number in range(5)]
+    assert emission.report.state == (1, 0)
+
+
 CODES = ("n/a", "none", "?", "-", "7", "unknown", "8", "x")
 COMPUTED = ChangelogJoin(
     "left",
