@@ -279,6 +279,28 @@ def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSessi
     assert [value for _, _, value in wrong] == texts[:2]
 
 
+@pytest.mark.parametrize("unit", ["millis", "micros", "nanos"])
+def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSession, unit: str) -> None:
+    """In Spark's ANSI mode a cast or a product that overflows would stop the query, and name no place."""
+    fields = (*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ"))
+    source = replace(PRICED, fields=fields, options={"debezium.time": unit})
+    far = (2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**63)
+    rows, reasons = prices(spark, source, *[1] * len(far), at=None)
+    assert (len(rows), reasons) == (len(far), [])
+    for number in far:
+        assert prices(spark, source, 1, at=number)[0] == []
+    scaled = [{"scale": scale, "value": precise(1)} for scale in (-(2**31), 2**31 - 1)]
+    found, wrong = prices(spark, replace(source, options={**source.options, "debezium.decimal": "precise"}), *scaled)
+    assert (found, len(wrong)) == ([], 2)
+    after = [{"id": n, "moment": number, "plain": number} for n, number in enumerate(far)]
+    texts = [(json.dumps({"op": "c", "after": row}),) for row in after]
+    from watersmeet.formats.debezium import Debezium
+
+    changes = Debezium(source).changes(spark.createDataFrame(texts, "value STRING").coalesce(1))
+    malformed = [row[0] for row in changes.select("`#reason`").collect() if row[0] is not None]
+    assert len(malformed) == (3 if unit == "millis" else 1)
+
+
 def test_malformed_rows_of_a_table_that_never_changes_stop_the_query_or_are_counted(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -33,6 +33,8 @@ from watersmeet.spark.sources.records import COMES, GOES, place_of_record
 _OPS = ("c", "r", "u", "d")
 """What Debezium tells of single rows: created, read by a snapshot, updated, deleted."""
 _MESSAGE = "m"
+_FARTHEST = 400
+"""The largest scale of a decimal that comes with its own: Java computes as many digits of it."""
 _BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 
 
@@ -146,9 +148,11 @@ def _value(column: Column, field: Field, feed: Debezium, form: Form) -> Column:
     # Debezium gives times as numbers or as text, as it is set up.
     number, type_ = column.try_cast("bigint"), field.type.upper()
     if type_ == "DATE":
-        day = F.date_from_unix_date(number.cast("int"))
+        day = F.date_from_unix_date(number.try_cast("int"))
         return F.when(number.isNotNull(), day).otherwise(column.try_cast("date"))
-    micros = number * 1000 if unit == "millis" else _thousandth(number) if unit == "nanos" else number
+    # What is out of range is NULL, hence malformed: Spark would stop the query, and name no place.
+    micros = F.try_multiply(number, F.lit(1000)) if unit == "millis" else number
+    micros = _thousandth(number) if unit == "nanos" else micros
     if type_ == "TIMESTAMP_NTZ":
         since = F.timestamp_add("MICROSECOND", micros, F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
     else:
@@ -184,10 +188,12 @@ def _unscaled(text: Column, type_: str, scale: Column) -> Column:
         F.conv(part, 16, 10).cast("decimal(20,0)") for part in (F.left(wide, F.lit(16)), F.right(wide, F.lit(16)))
     )
     size = F.try_add(F.try_multiply(high, F.lit(Decimal(1 << 64))), low + F.when(is_negative, 1).otherwise(0))
-    number = F.concat(F.when(is_negative, "-").otherwise(""), size.cast("string"), F.lit("E"), (-scale).cast("string"))
+    exponent = F.when(scale.between(-_FARTHEST, _FARTHEST), F.negate(scale)).cast("string")
+    number = F.concat(F.when(is_negative, "-").otherwise(""), size.cast("string"), F.lit("E"), exponent)
     return F.when(F.length(bytes_).between(1, 32), number.try_cast(type_))
 
 
 def _thousandth(number: Column) -> Column:
     """A whole number divided by 1000 and rounded down, which a division of doubles would not be."""
-    return F.call_function("div", number - F.pmod(number, F.lit(1000)), F.lit(1000))
+    down = F.when(number % 1000 < 0, 1).otherwise(0)
+    return F.call_function("div", number, F.lit(1000)) - down

@@ -70,7 +70,13 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
     columns = [*(_column(source, f, key_format) for f in inside), *beside]
-    own = shown.cast(KEY_TYPES.get(key_format, "BINARY") if field is None else field.type).alias(KEY)
+    own = _typed_key(shown, key_format, field)
+    if field is not None and has_key and key_format in KEY_TYPES:
+        lost = F.when(
+            shown.isNotNull() & own.isNull(), F.lit(f"its key is not a value of `{KEY}`, which is {field.type}")
+        )
+        opened = opened.withColumn(REASON, F.coalesce(F.col(quote(REASON)), lost))
+    own = own.alias(KEY)
     if source.kind == "stream":
         return opened.select(*columns, own, *along(opened), partition_of(F.col(quote(PLACE))))
     # Without a primary key nothing tells which row a record without a value would delete.
@@ -78,6 +84,14 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     change = F.when(F.col("is_empty"), GOES).otherwise(COMES).alias(CHANGE)
     rows = known.select(*columns, own, change, *along(opened))
     return rows.withColumn(CHANGE, F.when(is_deleted(source), GOES).otherwise(F.col(CHANGE)))
+
+
+def _typed_key(shown: Column, key_format: str, field: Field | None) -> Column:
+    """The key in its declared type; NULL, which makes the record malformed, where it is not a value of that."""
+    if field is None:
+        return shown.cast(KEY_TYPES.get(key_format, "BINARY"))
+    is_bytes = KEY_TYPES.get(key_format, "BINARY") == "BINARY"
+    return shown.cast(field.type) if is_bytes else shown.try_cast(field.type)
 
 
 def _inside_key(source: Source) -> tuple[Field, ...]:
@@ -214,7 +228,9 @@ def decoded_key(key: Column, format_: str) -> Column:
 
 
 def _long(key: Column) -> Column:
-    return F.conv(F.hex(key.cast("binary")), 16, -10).try_cast("bigint")
+    # Of more bytes than a number has Spark would stop the query; such a key is malformed.
+    fits = F.length(key.cast("binary")) <= 8
+    return F.when(fits, F.conv(F.hex(key.cast("binary")), 16, -10)).try_cast("bigint")
 
 
 def _double(bits: Column) -> Column:
