@@ -150,6 +150,26 @@ def row_of(die: random.Random) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def test_times_out_of_range_and_values_that_are_too_deep_are_bad() -> None:
+    def told(number: int) -> bytes:
+        return one_by_one("long", [number])[0]  # pyright: ignore[reportArgumentType]
+
+    times = {"timestamp-millis": pa.timestamp("us", "UTC"), "local-timestamp-millis": pa.timestamp("us")}
+    numbers = [2**63 - 1, 0, -(2**63), (2**63 - 1) // 1000, (2**63 - 1) // 1000 + 1, -(2**63 // 1000) - 1]
+    for logical, wanted in times.items():
+        field = {"name": "at", "type": {"type": "long", "logicalType": logical}}
+        schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": [field]}))
+        found = Decoding(schema, pa.struct([("at", wanted)])).rows(pa.array([told(number) for number in numbers]))
+        assert found.bad.tolist() == [True, False, True, False, True, True]
+        assert found.values.field(0).cast(pa.int64()).to_pylist()[3] == (2**63 - 1) // 1000 * 1000
+    fields = [{"name": "node", "type": NODE}, {"name": "id", "type": "long"}]
+    schema = read_schema(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    nested = [b"\x02\x02" * depth + b"\x02\x00" + told(7) for depth in (3, 90, 5_000)]
+    found = Decoding(schema, pa.struct([("id", pa.int64())])).rows(pa.array([*nested, nested[0]]))
+    assert found.bad.tolist() == [False, False, True, False]
+    assert found.values.field(0).to_pylist()[:2] == [7, 7]
+
+
 def test_rows_that_are_written_are_read_by_fastavro_and_by_ourselves() -> None:
     die = random.Random(7)
     rows = [None if die.random() < 0.1 else row_of(die) for _ in range(400)]

@@ -170,6 +170,11 @@ RECORDS = Source(
     options={"value.format": "json", "key.format": "long"},
 )  # fmt: skip
 KEY = (7).to_bytes(8, "big")
+ODD = (
+    "1e400", "1e2147483647", "1e-2147483648", "9223372036854775808", "NaN", "-Infinity", "true", '"1e2147483647"',
+    '"99999999-01-01"', '"+294247-01-10T04:00:54.775808Z"', '"2024-01-01T00:00:00+99:99"', '"!"', "-", "[" * 2000,
+)  # fmt: skip
+"""What stands in a text for a value that few types have."""
 
 
 def kafka(spark: SparkSession, *records: tuple[bytes | None, bytes | None]) -> DataFrame:
@@ -217,6 +222,33 @@ def test_a_record_that_stops_a_query_tells_where_it_is(spark: SparkSession) -> N
     refusal = travelled(str(raised.value))
     assert refusal is not None
     assert refusal.parameters["place"] == "events, partition 2, offset 0"
+
+
+def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
+    """Each is read as Spark reads it, or is malformed; in ANSI mode a plain cast would stop the query."""
+    from watersmeet.spark.sources.records import decoded
+
+    long_key, small = b"\xff" * 9, (300).to_bytes(8, "big")
+    source = replace(RECORDS, fields=(*RECORDS.fields, Field("_key", "TINYINT")))
+    rows, wrong = split(source, decoded(source, kafka(spark, *((key, b'{"id": 1}') for key in (KEY, long_key, small)))))
+    assert rows == [(1, None, 7)]
+    assert [reason for _, reason, _ in wrong] == [
+        "its key is a long of 8 bytes and has 9", "its key is not a value of `_key`, which is TINYINT",
+    ]  # fmt: skip
+    types = ("INT", "DOUBLE", "DECIMAL(5,2)", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "BINARY", "ARRAY<INT>", "VARIANT")
+    for format_, columns in (("json", types), ("csv", types[:-2])):
+        fields = (Field("id", "BIGINT"), *(Field(f"v{n}", type_) for n, type_ in enumerate(columns)))
+        source = replace(RECORDS, fields=fields, options={"value.format": format_})
+        places = range(len(columns))
+        if format_ == "json":
+            values = [f'{{"id": 1, "v{n}": {text}}}' for n in places for text in ODD]
+        else:
+            values = ["1," + "," * n + text.strip('"') + "," * (len(columns) - n - 1) for n in places for text in ODD]
+        frame = decoded(source, kafka(spark, *((None, value) for value in (*map(str.encode, values), b"\xff", b""))))
+        reasons = [row[0] for row in frame.select("`#reason`").collect()]
+        assert len(reasons) == len(values) + 2
+        ints, doubles = (reasons[n * len(ODD) : (n + 1) * len(ODD)] for n in range(2))
+        assert all(ints) and any(doubles) and not all(doubles), "1e400 is an infinite DOUBLE"
 
 
 def test_a_table_needs_the_key_of_its_rows_and_deletes_by_it(spark: SparkSession) -> None:
@@ -279,26 +311,26 @@ def test_a_record_of_debezium_that_cannot_be_read_is_malformed(spark: SparkSessi
     assert [value for _, _, value in wrong] == texts[:2]
 
 
-@pytest.mark.parametrize("unit", ["millis", "micros", "nanos"])
-def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSession, unit: str) -> None:
+def test_numbers_of_debezium_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
     """In Spark's ANSI mode a cast or a product that overflows would stop the query, and name no place."""
-    fields = (*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ"))
-    source = replace(PRICED, fields=fields, options={"debezium.time": unit})
-    far = (2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**63)
-    rows, reasons = prices(spark, source, *[1] * len(far), at=None)
-    assert (len(rows), reasons) == (len(far), [])
-    for number in far:
-        assert prices(spark, source, 1, at=number)[0] == []
-    scaled = [{"scale": scale, "value": precise(1)} for scale in (-(2**31), 2**31 - 1)]
-    found, wrong = prices(spark, replace(source, options={**source.options, "debezium.decimal": "precise"}), *scaled)
-    assert (found, len(wrong)) == ([], 2)
-    after = [{"id": n, "moment": number, "plain": number} for n, number in enumerate(far)]
-    texts = [(json.dumps({"op": "c", "after": row}),) for row in after]
     from watersmeet.formats.debezium import Debezium
 
-    changes = Debezium(source).changes(spark.createDataFrame(texts, "value STRING").coalesce(1))
-    malformed = [row[0] for row in changes.select("`#reason`").collect() if row[0] is not None]
-    assert len(malformed) == (3 if unit == "millis" else 1)
+    far = (2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**63)
+    rows: list[dict[str, Any]] = [{name: number} for name in ("at", "moment", "plain") for number in far]
+    rows += [{"price": {"scale": scale, "value": precise(1)}} for scale in (-(2**31), 2**31 - 1)]
+    texts = [(json.dumps({"op": "c", "after": {"id": n, **row}}),) for n, row in enumerate(rows)]
+    # Once for each unit: `at`, `moment` and `plain`, then the prices. Microseconds have room for all 64 bits.
+    counts = {"millis": [5, 3, 3, 2], "micros": [5, 1, 1, 2], "nanos": [5, 1, 1, 2]}
+    for unit, expected in counts.items():
+        source = replace(
+            PRICED, fields=(*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ")),
+            options={"debezium.time": unit, "debezium.decimal": "precise"},
+        )  # fmt: skip
+        changes = Debezium(source).changes(spark.createDataFrame(texts, "value STRING").coalesce(1))
+        reasons = [row[0] for row in changes.select("`#reason`").collect()]
+        assert len(reasons) == len(rows)
+        names = [reason.split("`")[1] for reason in reasons if reason is not None]
+        assert [names.count(name) for name in ("at", "moment", "plain", "price")] == expected, unit
 
 
 def test_malformed_rows_of_a_table_that_never_changes_stop_the_query_or_are_counted(

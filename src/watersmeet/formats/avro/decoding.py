@@ -23,6 +23,9 @@ from watersmeet.formats.binary.types import spelled
 Plan = Callable[[Reader, Rows], Any]
 """What reads a value of each of some rows, and gives an array of them; None if nobody asked for them."""
 
+_DEEPEST = 100
+"""How often a type may be within itself, as in Protobuf: a deeper value would exceed the stack of Python."""
+
 
 @dataclass(frozen=True)
 class Decoded:
@@ -65,7 +68,7 @@ class Decoding:
         whole = self.writer.whole(type_)
         if wanted is None and type_.kind == "ref":
             # A type may be within itself: how it is gone over is looked up only where there are rows that have it.
-            return lambda reader, rows: self._of(whole, None, None)(reader, rows) if len(rows) else None
+            return lambda reader, rows: self._skip_nested(whole, reader, rows) if len(rows) else None
         match whole.kind:
             case "record":
                 return self._record(whole, wanted, self._like(like, "record"))
@@ -79,6 +82,15 @@ class Decoding:
                     return lambda reader, rows: read(reader, rows, False)
                 meaning = meaning_of(whole, wanted)
                 return lambda reader, rows: meaning(reader, rows, read(reader, rows, True))
+
+    def _skip_nested(self, type_: AvroType, reader: Reader, rows: Rows) -> None:
+        """Go over values of a type that may be within itself; rows that nest it too deeply are bad."""
+        if reader.depth == _DEEPEST:
+            reader.fail(rows)
+            return
+        reader.depth += 1
+        self._of(type_, None, None)(reader, rows)
+        reader.depth -= 1
 
     def _like(self, like: AvroType | None, kind: str) -> AvroType | None:
         """What the reader's schema has besides NULL, if it is of that kind."""
@@ -174,7 +186,7 @@ def _block(reader: Reader, rows: Rows) -> Any:
         reader.longs(rows[sized])
         counts = np.abs(counts)
     # An element has a byte at least, but for those that are nothing.
-    broken = counts > reader.ends[rows] - reader.at[rows]
+    broken = (counts < 0) | (counts > reader.ends[rows] - reader.at[rows])
     reader.fail(rows[broken])
     return np.where(broken, 0, counts)
 

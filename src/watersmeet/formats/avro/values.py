@@ -31,6 +31,9 @@ _PROMOTED = {
 }
 """What a type may be read as, besides what its logical type means."""
 
+_MILLIS = (2**63 - 1) // 1000
+"""The most milliseconds, before and after 1970, that a number of microseconds has room for."""
+
 
 def stored(type_: AvroType) -> Stored:
     """What reads the values of a type."""
@@ -102,7 +105,7 @@ def meaning_of(type_: AvroType, wanted: Any) -> Meaning:
         if pa.types.is_decimal(wanted) and _holds(wanted, type_):
             return lambda reader, rows, found: found.cast(wanted)
     elif (moment := _moment(type_, wanted)) is not None:
-        return lambda reader, rows, found: moment(found)
+        return lambda reader, rows, found: moment(_in_range(reader, rows, found, type_.logical))
     elif wanted == pa.string() and type_.kind == "bytes":
         return lambda reader, rows, found: reader.texts(rows, found)
     elif wanted in _PROMOTED[type_.kind]:
@@ -112,6 +115,20 @@ def meaning_of(type_: AvroType, wanted: Any) -> Meaning:
         return lambda reader, rows, found: _narrowed(reader, rows, np.asarray(found), wanted)
     told = f"{type_.kind} ({type_.logical})" if type_.logical else type_.kind
     raise SchemaError(f"it is {told}, which is no {spelled(wanted)}")
+
+
+def _in_range(reader: Reader, rows: Rows, numbers: Any, logical: str) -> Any:
+    """Numbers that count a time; rows whose number Spark has no such time for are bad, and have 0 instead."""
+    if logical.startswith("time-"):
+        least, most = 0, (86_400_000 if logical.endswith("millis") else 86_400_000_000) - 1
+    elif logical.endswith("millis"):
+        least, most = -_MILLIS, _MILLIS
+    else:
+        return numbers
+    values = np.asarray(numbers)
+    broken = (values < least) | (values > most)
+    reader.fail(rows[broken])
+    return pa.array(np.where(broken, 0, values), numbers.type)
 
 
 def _narrowed(reader: Reader, rows: Rows, found: Any, wanted: Any) -> Any:

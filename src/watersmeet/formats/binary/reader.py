@@ -22,12 +22,14 @@ class Reader:
     """The bytes of rows, where each of them is read next, where it ends, and which rows are bad.
 
     Whatever is read past the end of a row is read from the next one; ``data`` goes on behind the last one (`padded`).
+    ``depth``: within how many values of types that may be within themselves it is.
     """
 
     def __init__(self, data: Any, starts: Any, ends: Any) -> None:
         self.data = data
         self.at, self.ends = starts.copy(), ends
         self.bad = np.zeros(len(starts), bool)
+        self.depth = 0
 
     def fail(self, rows: Rows) -> None:
         """Note rows as bad; nothing is left of them."""
