@@ -54,6 +54,8 @@ class Fault:
             # The other task, or executor, goes on. If it ran where this one fails, Spark would let go of what that
             # executor still has of the state.
             return
+        if self.kind == "lose" and not self._is_first_of(batch):
+            return
         with self.log.open("a") as file:
             file.write(f"{self.kind} {point}\n")
         if self.kind == "fail":
@@ -61,6 +63,17 @@ class Fault:
         if self.kind == "lose":
             os.kill(_executor(), signal.SIGKILL)
         time.sleep(SLOW_SECONDS)
+
+    def _is_first_of(self, batch: int) -> bool:
+        """Whether no attempt of a batch was here before.
+
+        With an executor, Spark loses its shuffle files and repeats the whole stage, whose attempts count from 0 again.
+        """
+        try:
+            self.log.with_suffix(f".{batch}").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
 
 
 def _executor() -> int:
