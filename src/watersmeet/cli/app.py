@@ -527,6 +527,39 @@ def why(
 
 
 @app.command()
+def compact(
+    context: typer.Context,
+    path: ProjectPath = Path(),
+    sink: Annotated[str | None, typer.Option("--sink", help="One sink of several.", metavar="NAME")] = None,
+    below: Annotated[str, typer.Option("--below", help="Merge files smaller than this.", metavar="SIZE")] = "32MB",
+    to: Annotated[str, typer.Option("--to", help="About how large merged files become.", metavar="SIZE")] = "128MB",
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    packages: PackagesOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Merge the small files of file sinks into larger ones, while the queries are stopped.
+
+    The rows stay the same, and the next run continues. Batches that are not finished, and the last one, stay as they
+    are. Spark starts for Parquet and ORC only. A compaction that is interrupted is finished by the next one or by the
+    next run.
+
+    \b
+    Example:
+      watersmeet compact shop
+      watersmeet compact shop --sink joined --below 8MB --to 64MB
+    """
+    with reported(context, format):
+        from watersmeet.cli.compact import compact_project
+        from watersmeet.forecast.units import parse_size
+
+        sizes = parse_size(below), parse_size(to)
+        if sizes[0] > sizes[1]:
+            raise typer.BadParameter(f"--below {below} is more than --to {to}: merged files would be merged again")
+        compact_project(path, sink, sizes, _cluster(master, None, conf, packages), format)
+
+
+@app.command()
 def test(
     context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")],

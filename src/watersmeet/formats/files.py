@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from watersmeet.errors import Place, Refusal, WatersmeetError
@@ -127,6 +128,15 @@ class FileSink(SinkFormat):
             wrong = self.wrong_option(f"USING {self.sink.format}", "no folder is named", "add `path 'folder'`.")
             raise WatersmeetError([replace(wrong, place=place)])
         Files(target).check_start(spark, place)
+
+    def make_ready(self, target: Target, rows: DataFrame | None, place: Place | None) -> None:
+        """Finish a compaction that was interrupted, so that readers find all rows before the first batch."""
+        from watersmeet.spark.private.files import LocalFolder
+        from watersmeet.spark.sinks.merged_files import finish_swap
+
+        path = local_path(self.sink.said[PATH])
+        if "://" not in path:
+            finish_swap(LocalFolder(Path(path)))
 
     def position(self, target: Target, spark: SparkSession) -> Position | None:
         """The last batch that a table as it is has; other files are replaced by batches that are written again."""

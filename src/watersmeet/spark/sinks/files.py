@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +26,9 @@ from pyspark.sql import is_remote
 from watersmeet.errors import Place, WatersmeetError, refuse
 from watersmeet.formats.sink import PATH
 from watersmeet.locations import local_path
-from watersmeet.spark.private.files import folder_of, is_reachable
+from watersmeet.spark.private.files import LocalFolder, folder_of, is_reachable
 from watersmeet.spark.private.told import query_id
+from watersmeet.spark.sinks.merged_files import finish_swap, has_unfinished_swap, merged_batches
 from watersmeet.spark.sinks.outputs import BATCH, go_over
 from watersmeet.spark.sinks.positions import BatchPlans
 from watersmeet.spark.sinks.snapshots import CURRENT
@@ -97,7 +98,11 @@ class Files:
             self._check_writable(place)
         if is_reachable(spark, self.path):
             begun = folder_of(spark, self.target.checkpoint).has_files("offsets")
-            self._owner(folder_of(spark, self.path), place, is_begun=begun)
+            folder = folder_of(spark, self.path)
+            self._owner(folder, place, is_begun=begun)
+            plans = BatchPlans.of(spark, self.target.checkpoint)
+            if plans.is_visible:
+                self._check_merged(folder.names(), plans.last_done + 1, place)
 
     def _check_writable(self, place: Place | None) -> None:
         """Refuse a folder of this machine that cannot be there, or not be written to."""
@@ -118,11 +123,12 @@ class Files:
         checkpoint = str(target.checkpoint)
         now = FolderOwner(target.query, target.sink.format.lower(), checkpoint, query_id(target.checkpoint))
         names = [name for name in folder.names() if not name.startswith(".")]
-        text = folder.read(OWNER) if names else None
+        is_swapping = isinstance(folder, LocalFolder) and has_unfinished_swap(folder)
+        text = folder.read(OWNER) if names or is_swapping else None
         if text is None:
             if CURRENT in names and target.changes != "snapshot":
                 raise self._of_another_sink("it holds a table as it is", place)
-            if not is_begun and any(name == LOG or _batch(name) is not None for name in names):
+            if not is_begun and any(name == LOG or batch_of(name) is not None for name in names):
                 raise self._of_another_run("files of batches", place)
             return now
         if target.changes == "snapshot":
@@ -209,9 +215,12 @@ class Files:
 
     def _open(self, folder: Folder, owner: FolderOwner, number: int) -> None:
         """Make the folder one of ours that ends before a batch. Done twice it is done once."""
+        if isinstance(folder, LocalFolder):
+            finish_swap(folder)
+        names = folder.names()
+        self._check_merged(names, number)
         last = _last(folder)
         folder.write(OWNER, json.dumps(asdict(replace(owner, after=max(owner.after, last))), indent=2) + "\n")
-        names = folder.names()
         if LOG in names:
             listed = {name for log in _logs(folder) for name in _listed(folder, log)}
             for name in names:
@@ -219,12 +228,20 @@ class Files:
                     folder.move(name, f"{HIDDEN}/unlisted/{name}")
             folder.move(LOG, f"{HIDDEN}/{LOG}-{last}")
         for name in names:
-            batch = _batch(name)
+            batch = batch_of(name)
             if batch is not None and batch >= number:
                 folder.delete(name)
             elif batch is not None and name.startswith(BATCH) and self.target.changes is None:
                 # Rows that are no changes lay in such folders too, where Spark showed a column of that name.
                 _rename(folder, name, batch)
+
+    def _check_merged(self, names: Iterable[str], number: int, place: Place | None = None) -> None:
+        """Refuse to begin with a batch in the middle of a merged file, whose earlier rows would be lost."""
+        for name in names:
+            first, last = merged_batches(name) or (number, number)
+            if first < number <= last:
+                batches = {"first": first, "last": last, "batch": number}
+                raise refuse("COMPACTED_AFTER_CHECKPOINT", place, target=self.shown, file=name, **batches)
 
     def _place(self, folder: Folder, number: int) -> None:
         if self.target.changes is None:
@@ -249,10 +266,10 @@ class Files:
         return refuse("FOLDER_OF_ANOTHER_SINK", place, folder=self.shown, difference=difference)
 
 
-def _batch(name: str) -> int | None:
+def batch_of(name: str) -> int | None:
     """The number of the batch that a name in a folder stands for.
 
-    >>> _batch("part-000000007-00001.json"), _batch("_batch=7"), _batch("part-00001-f00.json")
+    >>> batch_of("part-000000007-00001.json"), batch_of("_batch=7"), batch_of("part-00001-f00.json")
     (7, 7, None)
     """
     found = _OURS.fullmatch(name)
