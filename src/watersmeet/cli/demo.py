@@ -46,8 +46,11 @@ SHORT_RUN = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
 """A JVM that lives for half a minute never earns back what its optimising compiler costs."""
 
 
-class _AllRead(Exception):  # noqa: N818 - not an error: the run has read everything that was written
-    """Ends the run that follows the arriving files."""
+class _AllRead(BaseException):
+    """Ends the run that follows the arriving files once all of them are read.
+
+    As with KeyboardInterrupt, what keeps errors of observers from the query lets it through.
+    """
 
 
 @dataclass(frozen=True)
