@@ -36,7 +36,7 @@ _VERSION = re.compile(r"_version-(\d+)-(.+)")
 _ROWS, _SHOWN = "rows", "shown"
 _STAGED, _LOCK = ".staged-", ".lock"
 _WAY_BACK = "put the checkpoint and the folder back to the same moment."
-_POSITION = "position.json"
+_POSITION = "_position"
 """Within a version: which batch it is of, and when that was planned."""
 
 
