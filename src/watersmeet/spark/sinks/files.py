@@ -178,7 +178,8 @@ class Files:
             return
         blank, size = f"{self._staged}-blank", folder.size(f"{self._staged}/{first}")
         if size and self.blank_size is None:
-            self._save(rows.sparkSession.createDataFrame([], rows.schema).coalesce(1), blank)
+            # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
+            self._save(rows.where("false").coalesce(1), blank)
             sizes = [folder.size(f"{blank}/{name}") for name in folder.names(blank) if name.startswith(_FIRST)]
             folder.delete(blank)
             self.blank_size = max(sizes, default=0)
