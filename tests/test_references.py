@@ -94,7 +94,7 @@ GIVEN_TO_SPARK = {
     "spark/sources/reading.py", "spark/sources/columnar.py", "spark/topics.py",
     # Sinks: of such a script, too.
     "spark/sinks/outputs.py", "spark/sinks/delta.py", "spark/sinks/files.py", "spark/sinks/snapshots.py",
-    "spark/run/running.py",
+    "spark/run/running.py", "spark/sinks/compaction.py",
     # None of a script.
     "spark/rebuild/input.py", "spark/state/checkpoint.py", "demo/topics.py",
 }  # fmt: skip

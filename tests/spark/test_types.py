@@ -18,7 +18,7 @@ import watersmeet as ws
 from watersmeet.errors import WatersmeetError
 from watersmeet.joins.core.condition import Apply, Column, compare
 from watersmeet.joins.core.rowwise import evaluate
-from watersmeet.local.types import compare_alike
+from watersmeet.local.types import compares_as_spark
 from watersmeet.physical.ports import leaf_column
 from watersmeet.queries import analyze, read_script
 from watersmeet.schema import arrow_type
@@ -354,7 +354,7 @@ def test_pairs_of_types_compare_in_the_process_as_in_spark_or_not_at_all(spark: 
             (one, other, operator)
             for operator in ("=", "<")
             for one, other in comparable_pairs(spark, operator)
-            if compare_alike(arrow_type(one), arrow_type(other)) and (operator == "=" or "ARRAY" not in one)
+            if compares_as_spark(arrow_type(one), arrow_type(other)) and (operator == "=" or "ARRAY" not in one)
         ]
         assert {(one, other) for one, other, _ in pairs if one != other} == IN_THE_PROCESS
         compared = [

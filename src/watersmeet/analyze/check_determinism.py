@@ -59,7 +59,7 @@ def recomputed(
     yield from _in_relation(relation)
     shown = tuple(output.expr for output in outputs)
     if relation.result == "table":
-        rows = _named(relation)
+        rows = _relation_names(relation)
         yield from (Recomputed(expr, rows) for expr in where)
         # The result of an aggregate is kept; its arguments are computed for each row.
         arguments = () if group is None else (arg for call in group.aggregates for arg in call.expr.args)
@@ -76,7 +76,7 @@ def _in_relation(relation: AnalyzedRelation) -> Iterator[Recomputed]:
     elif relation.result == "table":
         filters = relation.filters if isinstance(relation, AnalyzedView) else relation.expressions
         array = (relation.array,) if isinstance(relation, AnalyzedLateral) else ()
-        yield from (Recomputed(expr, _named(relation)) for expr in (*array, *filters))
+        yield from (Recomputed(expr, _relation_names(relation)) for expr in (*array, *filters))
     if not isinstance(relation, AnalyzedView):
         for side in relation.inputs:
             yield from _in_relation(side)
@@ -90,10 +90,10 @@ def _in_join(join: AnalyzedJoin) -> Iterator[Recomputed]:
     parts = [part for part in join.expressions if part.op != "=" or part.args not in pairs]
     for expr in (*(side for pair in pairs for side in pair), *parts):
         if tables and (not expr.sources or expr.sources & aliases):
-            yield Recomputed(expr, _named(tables[0]))
+            yield Recomputed(expr, _relation_names(tables[0]))
 
 
-def _named(relation: AnalyzedRelation) -> str:
+def _relation_names(relation: AnalyzedRelation) -> str:
     return " and ".join(f"`{alias}`" for alias in relation.aliases if not alias.startswith("#")) or "the table"
 
 

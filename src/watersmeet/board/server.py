@@ -75,9 +75,9 @@ def application(table: Table) -> Starlette:
         Route("/first", _first(table)),
         Route("/shelf", _listed(table)),
         Route("/open/{number:int}", _open(table)),
-        Route("/answer", _posted(_answered, turn), methods=["POST"]),
-        Route("/move", _posted(_moved, turn), methods=["POST"]),
-        Route("/save", _posted(_saved(table), turn), methods=["POST"]),
+        Route("/answer", _post_handler(_answered, turn), methods=["POST"]),
+        Route("/move", _post_handler(_moved, turn), methods=["POST"]),
+        Route("/save", _post_handler(_saved(table), turn), methods=["POST"]),
     ]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=_guard(table))])
 
@@ -171,7 +171,7 @@ def _open(table: Table) -> Handler:
     return opening
 
 
-def _posted(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
+def _post_handler(made: Callable[[Board, Mapping[str, Any]], Any], turn: asyncio.Lock) -> Handler:
     """A handler of what a page sends: a board, and what is asked of it.
 
     One board is computed at a time. A page that has gone meanwhile, closed or loaded again, gets its turn no more.

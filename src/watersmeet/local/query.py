@@ -33,9 +33,9 @@ from watersmeet.local.store import MemoryStore
 from watersmeet.local.types import check_types
 from watersmeet.local.values import (
     asked_elsewhere,
-    casts_alike,
+    casts_as_spark,
     collated_in,
-    is_asked_elsewhere,
+    has_spark_evaluator,
     is_true,
     value_of,
     with_collated,
@@ -156,7 +156,7 @@ def _scanned(plan: ScanPlan, arrivals: Mapping[str, pa.Table]) -> Fed:
 def _collated_columns(plan: ScanPlan) -> list[str]:
     """The columns of a scan with strings of a collation, whose values only Spark can compare; refused without Spark."""
     found = [one for one in plan.source.fields if one.name in plan.columns and is_collated(one.type or "")]
-    if found and not is_asked_elsewhere():
+    if found and not has_spark_evaluator():
         raise NeedsSparkError(f"what `{found[0].name}` is equal to: it is {found[0].type}")
     return [f"{plan.alias}.{one.name}" for one in found]
 
@@ -330,7 +330,7 @@ def _with_equal_keys(plan: JoinPlan, tables: dict[int, pa.Table]) -> dict[int, p
         if types[0] != types[1]:
             wider = max(types, key=lambda type_: type_.bit_width)
             for place, name in enumerate((mine, theirs)):
-                tables = tables | {place: _recoded(plan.ports[place], tables[place], name, wider)}
+                tables = tables | {place: _widen_key(plan.ports[place], tables[place], name, wider)}
     return tables
 
 
@@ -342,7 +342,7 @@ def _check_condition(plan: JoinPlan, tables: Mapping[int, pa.Table]) -> None:
         check_types(condition, kinds.__getitem__)
 
 
-def _recoded(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) -> pa.Table:
+def _widen_key(port: PortPlan, table: pa.Table, key: str, wider: pa.DataType) -> pa.Table:
     """A table with a key in a wider type, and the code of that."""
     columns = {name: table.column(name) for name in table.column_names}
     widened = pa.table({**columns, key: columns[key].cast(wider)})
@@ -398,7 +398,7 @@ def _computed(computed: Computed, rows: pa.Table) -> pa.Array:
     if computed.template == "{}":
         return value
     cast_ = _CAST.fullmatch(computed.template)
-    if cast_ is None or not casts_alike(value.type, arrow_type(cast_[1])):
+    if cast_ is None or not casts_as_spark(value.type, arrow_type(cast_[1])):
         return asked_elsewhere(computed.sql(), rows)
     return value.cast(arrow_type(cast_[1]))
 

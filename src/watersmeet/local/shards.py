@@ -40,7 +40,7 @@ def step_in_shards(
         arrivals = {port: part[shard] for port, part in parts.items() if part[shard].num_rows}
         emissions.append(operator.step(store, arrivals, marks))
     to_all = frozenset(place for place, port in enumerate(ports) if port.route == "all")
-    return _merged(operator, to_all, emissions)
+    return _merge_emissions(operator, to_all, emissions)
 
 
 def _split(operator: Family, port: PortPlan, place: int, table: pa.Table, shards: int) -> list[pa.Table]:
@@ -63,7 +63,7 @@ def _split(operator: Family, port: PortPlan, place: int, table: pa.Table, shards
     return [table.slice(0, 0) if part is None else pa.Table.from_batches([part]) for part in parts]
 
 
-def _merged(operator: Family, to_all: frozenset[int], emissions: Sequence[Emission]) -> Emission:
+def _merge_emissions(operator: Family, to_all: frozenset[int], emissions: Sequence[Emission]) -> Emission:
     """What the shards give, as one emission; rows of ports that go to all shards count in the first."""
 
     def counted(place: int, numbers: Sequence[int]) -> int:

@@ -39,12 +39,12 @@ def check_types(condition: Condition, types: TypeOf) -> None:
     _type_of(condition, types)
 
 
-def compare_alike(one: pa.DataType, other: pa.DataType) -> bool:
+def compares_as_spark(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of two types compare here as Spark compares them.
 
-    >>> compare_alike(pa.float64(), pa.int64()), compare_alike(pa.float32(), pa.int32())
+    >>> compares_as_spark(pa.float64(), pa.int64()), compares_as_spark(pa.float32(), pa.int32())
     (True, False)
-    >>> compare_alike(pa.decimal128(20, 2), pa.int64()), compare_alike(pa.decimal128(38, 20), pa.int64())
+    >>> compares_as_spark(pa.decimal128(20, 2), pa.int64()), compares_as_spark(pa.decimal128(38, 20), pa.int64())
     (True, False)
     """
     if one == other or pa.types.is_null(one) or pa.types.is_null(other):
@@ -68,15 +68,15 @@ def _type_of(condition: Condition, types: TypeOf) -> pa.DataType:
                 _type_of(arg, types)
             return pa.bool_()
         case Apply("+" | "-" | "*" | "/" | "%" | "negate" as operator, args):
-            return _computed(operator, [_type_of(arg, types) for arg in args])
+            return _result_type(operator, [_type_of(arg, types) for arg in args])
         case Apply(operator, args):
             one, other = (_type_of(arg, types) for arg in args)
-            if not compare_alike(one, other):
+            if not compares_as_spark(one, other):
                 raise NeedsSparkError(f"`{operator}` of {one} and {other}")
             return pa.bool_()
 
 
-def _computed(operator: Any, kinds: list[pa.DataType]) -> pa.DataType:
+def _result_type(operator: Any, kinds: list[pa.DataType]) -> pa.DataType:
     """The type of a sum, a product and so on."""
     words = f"`{operator}` of {' and '.join(map(str, kinds))}"
     if len(kinds) == 2 and all(map(_is_number, kinds)):

@@ -82,7 +82,7 @@ def _check_collations(expr: Expr, rows: pa.Table) -> None:
         raise NeedsSparkError(f"{expr.sql()}, of strings with a collation")
 
 
-def is_asked_elsewhere() -> bool:
+def has_spark_evaluator() -> bool:
     """Whether Spark is at hand for what cannot be evaluated here."""
     return ELSEWHERE.get() is not None
 
@@ -127,7 +127,7 @@ def _taken_out(expr: Expr, rows: pa.Table) -> tuple[Expr, dict[str, Any]]:
     if expr.op == "cast":
         value = value_of(expr.args[0], rows)
         kind = arrow_type(str(expr.value))
-        if not casts_alike(value.type, kind) or "COLLATE" in str(expr.value).upper():
+        if not casts_as_spark(value.type, kind) or "COLLATE" in str(expr.value).upper():
             raise NeedsSparkError(expr.sql())
         return _as_column(expr, value.cast(kind))
     parts = [_taken_out(arg, rows) for arg in expr.args]
@@ -183,7 +183,7 @@ def _as_column(expr: Expr, value: pa.Array) -> tuple[Expr, dict[str, Any]]:
     return Expr("column", refs=(ref,), span=expr.span), {ref.column: value}
 
 
-def casts_alike(kind: pa.DataType, other: pa.DataType) -> bool:
+def casts_as_spark(kind: pa.DataType, other: pa.DataType) -> bool:
     """Whether Arrow casts a type as Spark does: whole numbers to wider ones and to text."""
     if kind == other:
         return True

@@ -34,7 +34,7 @@ def served(metrics: Metrics, port: int, host: str = LOOPBACK, names: Collection[
     ...     answer.status, answer.read()
     (200, b'{"status": "healthy", "queries": {}}\n')
     """
-    server = _opened(metrics, port, host, names)
+    server = _open_server(metrics, port, host, names)
     # The default is to look every half second whether it should end, and a run would wait for that.
     thread = Thread(target=server.serve_forever, args=(0.05,), name="metrics", daemon=True)
     thread.start()
@@ -115,7 +115,7 @@ def health_in_json(metrics: Metrics) -> str:
     return json.dumps(told) + "\n"
 
 
-def _opened(metrics: Metrics, port: int, host: str, names: Collection[str]) -> _Server:
+def _open_server(metrics: Metrics, port: int, host: str, names: Collection[str]) -> _Server:
     try:
         return _Server(metrics, host, port, names)
     except (OSError, OverflowError) as error:

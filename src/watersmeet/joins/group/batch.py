@@ -142,12 +142,12 @@ def step(grouping: GroupBy, store: Store, arrivals: Mapping[int, pa.Table], mark
         members.table.spine.forget(over)
     if grouping.settled is not None and int(HIGHEST) in counts.counts and rows is not None:
         # The state is from when nobody asked for that time, or its shards were others.
-        counts = _recounted(spine, grouping.settled)
+        counts = _recount_ends(spine, grouping.settled)
     if over is not None:
         counts = counts.open_after(over.mark)
         if grouping.max_rows is not None and counts.grain > 1 and counts.total > grouping.max_rows and rows is not None:
             # The total may be too high by groups that have ended.
-            counts = _recounted(spine, over.time).open_after(over.mark)
+            counts = _recount_ends(spine, over.time).open_after(over.mark)
     total = counts.total
     if grouping.max_rows is not None and total > grouping.max_rows:
         raise StateOverflowError((total,), grouping.max_rows)
@@ -166,7 +166,7 @@ def _over(grouping: GroupBy, shard: Shard) -> Over | None:
     return Over(grouping.settled or END, shard.after.received.get(grouping.ending, NO_MARK))
 
 
-def _recounted(spine: Spine, time: str) -> EndCounts:
+def _recount_ends(spine: Spine, time: str) -> EndCounts:
     """How many groups there are by their times, which are told exactly as far as possible."""
     found = EndCounts()
     for rows in spine.merged():

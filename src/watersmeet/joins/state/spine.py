@@ -325,11 +325,11 @@ class Spine:
         size, run = self.budget.block, list[Block]()
         for start in range(0, len(rows), size):
             part = rows.slice(start, start + size)
-            run.append(self._described(part, f"fresh {next(self._numbers)}"))
+            run.append(self._describe_block(part, f"fresh {next(self._numbers)}"))
             self._fresh[run[-1].name] = part
         return tuple(run)
 
-    def _described(self, rows: Rows, name: str = "") -> Block:
+    def _describe_block(self, rows: Rows, name: str = "") -> Block:
         return Block.of(rows, name, counted=not self.layout.sort_time)
 
     def between(self, block: Block, low: int, high: int) -> Iterator[Rows]:
@@ -389,7 +389,7 @@ class Spine:
         return self._put(block, self._fresh[block.name]) if block.name in self._fresh else block
 
     def _put_new(self, rows: Rows) -> Block:
-        return self._put(self._described(rows), rows)
+        return self._put(self._describe_block(rows), rows)
 
     def _put(self, block: Block, rows: Rows) -> Block:
         """Write a block; gives it under its name."""

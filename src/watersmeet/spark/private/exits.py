@@ -49,13 +49,13 @@ def forget_sockets(spark: SparkSession, folder: Path) -> None:
     # Whoever had the old set at hand when it was replaced may still add to it: so it is looked at once more.
     for pause in (0.0, PAUSE):
         sleep(pause)
-        others = _copied(jvm, before)
+        others = _copy_paths(jvm, before)
         others.removeIf(sockets.asMatchPredicate())
         for path in others:
             jvm.java.io.File(path).deleteOnExit()
 
 
-def _copied(jvm: Any, paths: Any) -> Any:
+def _copy_paths(jvm: Any, paths: Any) -> Any:
     """A copy of a set that nobody else changes; the set may change while it is copied, which Java then tells."""
     from py4j.protocol import Py4JJavaError
 

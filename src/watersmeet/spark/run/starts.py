@@ -65,7 +65,7 @@ class KnownQueries:
     >>> known = KnownQueries(most=2)
     >>> for token in "abcd":
     ...     known.add(token, Told({}, {"0": {"alias": token}}))
-    >>> known.told("a"), known.told("b").words
+    >>> known.find("a"), known.find("b").words
     (None, {'0': {'alias': 'b'}})
     """
 
@@ -96,7 +96,7 @@ class KnownQueries:
         with self._lock:
             self._queries.pop(token, None)
 
-    def told(self, token: str) -> Told | None:
+    def find(self, token: str) -> Told | None:
         """What a query is, if it is known."""
         known = self._used(token)
         return None if known is None else known.told
@@ -155,7 +155,7 @@ def read_owner(spark: SparkSession, checkpoint: str | Path, anew: str = ANEW) ->
 def _before_start(
     spark: SparkSession, checkpoint: str, tokens: tuple[str, ...], sources: Sources, options: Mapping[str, str]
 ) -> Started:
-    now = Owner(tuple(told for token in tokens if (told := _queries.told(token)) is not None))
+    now = Owner(tuple(told for token in tokens if (told := _queries.find(token)) is not None))
     accepting: Accepting = "accept" if options.get(ACCEPT) == "true" else "refuse"
     folder = folder_of(spark, checkpoint)
     if isinstance(folder, LocalFolder):
@@ -183,7 +183,7 @@ def _settings(
     In a session of ours a checkpoint on this machine is written as `watersmeet run` writes it, but for the logs of
     sources: these have the settings that the session has when Spark first looks at them, after the start.
     """
-    shards = [int(told.identity["shards"]) for token in tokens if (told := _queries.told(token)) is not None]
+    shards = [int(told.identity["shards"]) for token in tokens if (told := _queries.find(token)) is not None]
     partitions = partitions_of(spark, max(shards)) if shards else None
     wanted = STATE | ({} if partitions is None else {PARTITIONS: str(partitions)})
     if checkpoint is not None and isinstance(folder_of(spark, checkpoint), LocalFolder):

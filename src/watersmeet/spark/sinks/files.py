@@ -157,7 +157,7 @@ class Files:
             self._take_over(folder, number, BatchPlans.of(rows.sparkSession, self.target.checkpoint))
             self._open(folder, owner, number)
         elif folder.read(WRITER) != self.writer:
-            raise self._fenced(folder, number)
+            raise self._fencing_refusal(folder, number)
         if not is_empty:
             self._place(folder, number)
             self.last = number
@@ -195,7 +195,7 @@ class Files:
         """Let this driver alone write from now on; refused if another one has gone on to a later batch."""
         for is_taken in (False, True):
             if plans.is_visible and plans.last_planned > number:
-                raise self._fenced(folder, number)
+                raise self._fencing_refusal(folder, number)
             if not is_taken:
                 folder.write(WRITER, self.writer)
         for name in folder.names(HIDDEN):
@@ -203,7 +203,7 @@ class Files:
             if path.startswith(STAGED) and path != self._staged:
                 folder.delete(path)
 
-    def _fenced(self, folder: Folder, number: int) -> WatersmeetError:
+    def _fencing_refusal(self, folder: Folder, number: int) -> WatersmeetError:
         folder.delete(self._staged)
         return refuse("SINK_FENCED", target=self.shown, batch=number)
 

@@ -104,7 +104,7 @@ class Snapshot:
 
     def rewind(self, run: str, plans: BatchPlans) -> None:
         """Put that version back, in the place of the current one."""
-        with _locked(self.folder):
+        with _hold_lock(self.folder):
             current, before = self.current(), self.version_at_end(run, plans)
             if current is not None and before is not None:
                 self._point_to(before)
@@ -137,7 +137,7 @@ class Snapshot:
             writer.options(**text_options(self.format, self.options)).save(f"file:{staged / _SHOWN}")
 
     def _switch(self, staged: Path, position: Position, version: Version, before: Version | None) -> None:
-        with _locked(self.folder):
+        with _hold_lock(self.folder):
             if self.current() != before or not staged.exists():
                 shutil.rmtree(staged, ignore_errors=True)
                 raise refuse("SINK_FENCED", target=self.folder, batch=version.batch)
@@ -165,7 +165,7 @@ def _batch(version: Version) -> int:
 
 
 @contextmanager
-def _locked(folder: Path) -> Generator[None]:
+def _hold_lock(folder: Path) -> Generator[None]:
     """Hold the lock of a folder, where the system and its file system have locks."""
     folder.mkdir(parents=True, exist_ok=True)
     file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)

@@ -213,7 +213,7 @@ def write_archive(manifest: Manifest, files: Mapping[str, Path], archive: Path) 
 
 def list_files(files: Mapping[str, Path]) -> dict[str, ListedFile]:
     """Files with their digests and sizes."""
-    return {name: _listed(file) for name, file in files.items()}
+    return {name: _list_file(file) for name, file in files.items()}
 
 
 def wrong_archive(archive: Path, reason: str) -> WatersmeetError:
@@ -227,7 +227,7 @@ def new_manifest(spark: str, format: int, checkpoint: Path, root: Path, files: M
     return Manifest(ARCHIVE, __version__, spark, format, checkpoint.name, at, below, files)
 
 
-def _listed(file: Path) -> ListedFile:
+def _list_file(file: Path) -> ListedFile:
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256").hexdigest()
         return ListedFile(digest, opened.tell())
