@@ -262,6 +262,12 @@ def _matching(folder: Path, include: str) -> Iterable[Path]:
     return found
 
 
+def visible_files(folder: Path, pattern: str) -> list[Path]:
+    """The files below a folder that match a pattern, sorted; not those in folders such as ``.venv`` and ``.git``."""
+    found = (path for path in folder.rglob(pattern) if path.is_file())
+    return sorted(path for path in found if not any(p.startswith(".") for p in path.relative_to(folder).parts[:-1]))
+
+
 def _leads_out(folder: Path, what: str) -> WatersmeetError:
     hint = 'write a path that starts at the project, for example `include: "sql/**"`, and keep the files there.'
     return refuse("WRONG_PROJECT", path=folder / SPEC_NAME, reason=f"{what} leads out of the project", hint=hint)

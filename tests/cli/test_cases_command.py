@@ -53,8 +53,8 @@ def test_exit_codes(
 
 
 def test_a_folder_stands_for_its_cases_and_not_for_its_project(tmp_path: Path) -> None:
-    for name in ("cases/b.yaml", "a.yml", "watersmeet.yml", "notes.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in ("cases/b.yaml", "a.yml", "watersmeet.yml", "notes.txt", ".venv/lib/c.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     assert [file.name for file in cases.case_files(tmp_path)] == ["a.yml", "b.yaml"]
 

@@ -228,13 +228,28 @@ def test_every_condition_of_the_command_is_in_the_catalogue() -> None:
     assert catalogue().keys() >= UNREADABLE
 
 
-@pytest.mark.parametrize("command", ["check", "explain", "advise", "run", "page", "state show", "state export"])
+@pytest.mark.parametrize(
+    "command",
+    ["check", "explain", "advise", "run", "page", "state show", "state export", "why --summary", "why orders id=1"],
+)
 def test_a_command_without_a_path_means_the_project_here(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ended = watersmeet(*command.split())
     assert "[WRONG_PROJECT]" in ended.stderr and "watersmeet.yml" in ended.stderr
+
+
+def test_fmt_and_test_without_a_path_mean_the_folder_here(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop)
+    for name in (".venv/lib", "late"):
+        Path(name).mkdir(parents=True)
+        Path(name, "other.sql").write_text("select 1 from\n" if name == "late" else "SELECT a FORM b")
+    assert "[SYNTAX_ERROR]" in watersmeet("fmt").stderr
+    Path("late/other.sql").write_text("select a from b\n")
+    assert watersmeet("fmt", "--check").stdout.startswith("late/other.sql: would change.\n")
+    ran = watersmeet("test", "--on", "kernel")
+    assert (ran.exit_code, ran.stdout.splitlines()[-1]) == (0, "1 passed")
 
 
 TWICE = """

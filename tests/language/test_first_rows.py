@@ -54,7 +54,7 @@ def test_a_number_in_a_subquery_is_one_in_where(where: str) -> None:
         (f"SELECT TABLE k FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n > 1", "write `WHERE n <= 10`"),
         (f"SELECT TABLE k FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n = 2", "write `WHERE n <= 10`"),
         (f"SELECT TABLE k, n FROM (SELECT k, {NUMBER} AS n FROM b) AS s WHERE n <= 2", "leave it out of SELECT"),
-        (f"SELECT TABLE k FROM b QUALIFY {NUMBER} <= -1", "PARTITION BY item ORDER BY price DESC) <= 10"),
+        (f"SELECT TABLE k FROM b QUALIFY {NUMBER} <= - k", "PARTITION BY item ORDER BY price DESC) <= 10"),
         (f"SELECT TABLE k FROM b QUALIFY {NUMBER}", "PARTITION BY item ORDER BY price DESC) <= 10"),
         ("SELECT TABLE k FROM b QUALIFY ROW_NUMBER() OVER (PARTITION BY k) = 1", "ORDER BY price DESC"),
         ("SELECT TABLE k, dense_rank() OVER (ORDER BY k) AS r FROM b", "leave OVER out"),

@@ -73,6 +73,8 @@ class Scan(StrEnum):
     spark = "spark"
 
 
+HERE = [Path()]
+"""The paths of commands that take several, by default: the folder you are in."""
 ProjectPath = Annotated[Path, typer.Argument(metavar="PATH", help="A folder, a .sql file or a .substrait plan.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="For people or for machines.")]
 MasterOption = Annotated[
@@ -344,7 +346,7 @@ def _seconds(name: str, text: str) -> float:
 @app.command()
 def fmt(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="SQL files, or folders of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="SQL files, or folders of them.")] = HERE,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit with 1 if a file would change.")] = False,
 ) -> None:
     """Write SQL files in canonical layout. Only spaces, line breaks and the case of keywords change.
@@ -494,7 +496,7 @@ def page(
 @app.command()
 def why(
     context: typer.Context,
-    path: ProjectPath,
+    path: ProjectPath = Path(),
     source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="The stream or table of the row.")] = None,
     values: Annotated[list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="What the row has there.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="All rows, by what became of them and why.")] = False,
@@ -515,6 +517,7 @@ def why(
     \b
     Example:
       watersmeet why shop orders order_id=17
+      watersmeet why orders order_id=17
       watersmeet why shop --summary
       watersmeet why shop --result order_id=1 --format json
     """
@@ -522,6 +525,9 @@ def why(
         from watersmeet.cli.run import Cluster
         from watersmeet.cli.why import Asked, why_project
 
+        if source is not None and "=" in source:
+            # Of `orders order_id=17` the PATH was left out: what has a `=` is a value of the row.
+            path, source, values = Path(), str(path), [source, *(values or ())]
         asked = Asked(source, values or (), result or (), summary, query)
         why_project(path, asked, Cluster.of(master, None, conf or [], packages), format)
 
@@ -562,7 +568,7 @@ def compact(
 @app.command()
 def test(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Case files, or folders of them.")] = HERE,
     on: Annotated[
         Executor, typer.Option("--on", help="Spark, or the kernels alone: milliseconds, no JVM.")
     ] = Executor.spark,

@@ -14,6 +14,7 @@ import typer
 from watersmeet.cli.failure import exit_code
 from watersmeet.cli.waiting import waiting
 from watersmeet.errors import WatersmeetError, refuse
+from watersmeet.project import SPEC_NAME, visible_files
 from watersmeet.testing import read_case, run_case
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def case_files(path: Path) -> list[Path]:
     """The case files that a path stands for: itself, or all of a folder."""
     if not path.exists():
         raise refuse("FILE_NOT_FOUND", path=path, hint="name a case file or a folder of them, such as `cases`.")
-    found = sorted(file for file in path.rglob("*.y*ml") if file.name != "watersmeet.yml") if path.is_dir() else [path]
+    found = [f for f in visible_files(path, "*.y*ml") if f.name != SPEC_NAME] if path.is_dir() else [path]
     if not found:
         raise refuse("WRONG_CASE", path=path, reason="the folder holds no .yaml file")
     return found

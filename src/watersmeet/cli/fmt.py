@@ -9,6 +9,7 @@ import typer
 
 from watersmeet.counts import counted
 from watersmeet.errors import Refusal, WatersmeetError, refuse
+from watersmeet.project import visible_files
 from watersmeet.queries import format_script
 
 
@@ -69,7 +70,7 @@ def _files(path: Path) -> list[Path]:
     hint = "name an SQL file, or a folder with some."
     if not path.exists():
         raise refuse("FILE_NOT_FOUND", path=path, hint=hint)
-    found = sorted(path.rglob("*.sql")) if path.is_dir() else [path]
+    found = visible_files(path, "*.sql") if path.is_dir() else [path]
     if not found:
         raise refuse("WRONG_PROJECT", path=path, reason="it has no SQL file", hint=hint)
     return found

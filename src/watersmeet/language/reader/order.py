@@ -76,8 +76,10 @@ def read_qualify(cursor: Cursor, items: Sequence[Item | Star]) -> tuple[Numbered
     if sign not in _LESS:
         raise cursor.failure("`<=`", _QUALIFY)
     cursor.next()
+    is_negative = cursor.take("-")
     digits = cursor.peek().text
-    limit = _limit(sign, int(digits)) if digits.isdecimal() and len(digits) <= 9 else None
+    is_number = digits.isdecimal() and len(digits) <= 9
+    limit = _limit(sign, -int(digits) if is_negative else int(digits)) if is_number else None
     if limit is None:
         raise cursor.failure("how many rows of each group", _QUALIFY)
     cursor.next()
