@@ -131,3 +131,15 @@ def test_every_module_of_the_room_says_where_it_was_seen() -> None:
     for path in ROOM.glob("*.py"):
         docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
         assert path.name == "__init__.py" or f"Seen in: {SEEN}" in docstring, path
+
+
+def test_sinks_leave_the_active_session_of_the_process_alone() -> None:
+    """A batch has a session of its own, which these make the active one: settings of others would go to it."""
+    calls = {"createDataFrame", "getOrCreate", "newSession"}
+    found = [
+        f"{path.name}: {node.attr}"
+        for path in (ROOT / "spark" / "sinks").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in calls
+    ]
+    assert found == []

@@ -27,7 +27,8 @@ def merge_into(
     merged = _by_key(target, batch).persist()
     try:
         spark, names = batch.sparkSession, [name for name in merged.columns if name not in _OWN]
-        make(spark.createDataFrame([], merged.drop(*_OWN).schema))
+        # Not `createDataFrame`, which makes the session of the batch the active one of the whole process.
+        make(merged.drop(*_OWN).where("false"))
         merged.createOrReplaceTempView(_CHANGES)
         on = " AND ".join(f"t.{quote(name)} <=> s.{quote(name)}" for name in target.key)
         set_ = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names)
