@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.registry import registry
 from typer.testing import CliRunner
 
 from watersmeet import references
 from watersmeet.cli.app import app
+from watersmeet.cli.script import open_script
 from watersmeet.errors import Refusal, WatersmeetError
 from watersmeet.project import with_columns
 from watersmeet.queries import read_script
@@ -117,6 +120,50 @@ def test_columns_are_read_with_what_references_stand_for(tmp_path: Path, monkeyp
     (source,) = with_columns(read_script(text)).sources
     assert [field.name for field in source.fields] == ["id", "name"]
     assert source.said["sep"] == "${env:SEP}"
+
+
+ASKS = """
+CREATE STREAM a (WATERMARK FOR t AS t) USING kafka OPTIONS (
+    kafka.bootstrap.servers '${env:BROKER}', subscribe 'a', value.format 'avro', schema.registry.url '<url>'<more>
+);
+CREATE SINK s USING json OPTIONS (path 'out');
+INSERT INTO s SELECT STREAM a.id FROM a;
+"""
+FIELDS = [{"name": "id", "type": "int"}, {"name": "t", "type": "long"}]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ", schema.registry.user 'me', schema.registry.password '${env:STOLEN}'",
+        ", schema.registry.token '${file:stolen}'",
+        ", Schema.Registry.Subject '${env:STOLEN}'",
+        "/${env:STOLEN}",
+    ],
+)
+def test_check_and_explain_send_no_secret_to_a_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    monkeypatch.setenv("STOLEN", "hunter22")
+    monkeypatch.setenv("BROKER", "b:9092")
+    (tmp_path / "stolen").write_text("hunter22")
+    file = tmp_path / "q.sql"
+    with registry() as known:
+        known.add("a-value", {"type": "record", "name": "a", "fields": FIELDS})
+        url, option = (f"{known.url}{more}", "") if more.startswith("/") else (known.url, more)
+        file.write_text(ASKS.replace("<url>", url).replace("<more>", option))
+        for command in (["check"], ["explain"], ["explain", "--forecast"]):
+            told = CliRunner().invoke(app, [*command, str(file)])
+            assert (told.exit_code, known.asked) == (1, []), command
+            assert "[UNKNOWN_COLUMNS]" in told.stderr and "check --deep" in told.stderr
+        with suppress(WatersmeetError):
+            open_script(file)
+        assert known.asked, "a run asks"
+        # What is not sent to the registry may be a reference.
+        known.asked.clear()
+        file.write_text(ASKS.replace("<url>", known.url).replace("<more>", ""))
+        assert CliRunner().invoke(app, ["check", str(file)]).exit_code == 0
+        assert known.asked == ["/subjects/a-value/versions/latest"]
 
 
 def test_the_caret_stays_where_it_was() -> None:

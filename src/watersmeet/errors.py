@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from watersmeet.control_characters import escape_controls, replace_controls
 from watersmeet.references import masked, masked_line
 
 TRAVELS = "watersmeet refusal: "
@@ -97,7 +98,7 @@ class Refusal:
         return catalogue()[self.condition].retry
 
     def render(self) -> str:
-        """The refusal as people read it, with the line of the script it speaks of."""
+        """The refusal as people read it, with the line of the script it speaks of, and no command to a terminal."""
         lines = [f"[{self.condition}] {self.message} SQLSTATE: {self.sqlstate}"]
         if self.place is not None:
             lines += _excerpt(self.place, self.label)
@@ -105,7 +106,7 @@ class Refusal:
             lines.append(f"  {self.label}")
         if self.hint:
             lines.append(f"Hint: {self.hint}")
-        return "\n".join(lines)
+        return escape_controls("\n".join(lines))
 
     def travelling(self) -> str:
         """The refusal as the message of an error that is raised in another process: text, and a line of data."""
@@ -237,7 +238,7 @@ def _masked_line_of(place: Place) -> str:
 
 
 def _excerpt(place: Place, label: str) -> list[str]:
-    line, number = _masked_line_of(place), str(place.line)
+    line, number = replace_controls(_masked_line_of(place).removesuffix("\r")), str(place.line)
     gutter = " " * (len(number) + 2)
     width = max(1, min(place.end - place.start, len(line) - place.column + 1))
     first = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import yaml
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -20,8 +20,10 @@ from watersmeet.errors import Place, Refusal, WatersmeetError, did_you_mean, ref
 from watersmeet.formats.columns import Found, NoColumnsError, columns_of
 from watersmeet.formats.kept_columns import kept_columns
 from watersmeet.formats.protobuf.descriptor import DESCRIPTOR
+from watersmeet.formats.registry import OPTIONS as REGISTRY
+from watersmeet.formats.registry import URL
 from watersmeet.locations import has_scheme, local_path
-from watersmeet.references import missing, resolved, rooted
+from watersmeet.references import missing, references_in, resolved, rooted
 from watersmeet.type_names import family_of
 from watersmeet.yaml_text import DoubledKeyError, read_yaml
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from watersmeet.plan.nodes import Script
 
 SPEC_NAME = "watersmeet.yml"
+Sends = Literal["resolved", "nothing resolved"]
+"""What a schema registry that a script names may get: options with what their references stand for, or only options
+without references. Commands that people also use to look at scripts of others send nothing resolved."""
 
 
 class Glob(BaseModel):
@@ -164,7 +169,9 @@ def _rooted(options: Mapping[str, str], root: Path) -> Mapping[str, str]:
     return {**at_root, **_resolved(here, root)}
 
 
-def fill_columns(script: Script, root: Path, storage: Path | None = None) -> tuple[Script, list[Refusal]]:
+def fill_columns(
+    script: Script, root: Path, storage: Path | None = None, *, sends: Sends = "resolved"
+) -> tuple[Script, list[Refusal]]:
     """The script with the columns of sources that declare none, as their data has them; and those that have none.
 
     Paths start at ``root``. In ``storage`` are the columns of queries that have started before, which they keep.
@@ -172,7 +179,7 @@ def fill_columns(script: Script, root: Path, storage: Path | None = None) -> tup
     sources, refusals = list[Source](), list[Refusal]()
     for source in script.sources:
         try:
-            sources.append(_with_columns(source, root, storage))
+            sources.append(_with_columns(source, root, storage, sends))
         except NoColumnsError as error:
             sources.append(source)
             parameters = {"source": source.name, "reason": str(error), "format": str(source.format)}
@@ -189,17 +196,30 @@ def with_columns(script: Script) -> Script:
     return filled
 
 
-def _with_columns(source: Source, root: Path, storage: Path | None) -> Source:
+def _with_columns(source: Source, root: Path, storage: Path | None, sends: Sends) -> Source:
     if source.fields or source.format is None:
         return source
     placed = replace(source, options=_resolved(source.options, root))
     if not any(reason for value in placed.options.values() for reason in missing(value)):
         placed = replace(placed, options=resolved(placed.options))
     kept = kept_columns(storage, placed) if storage is not None else ()
+    if not kept and sends == "nothing resolved":
+        _check_sent(source)
     found = Found(kept, "the first start") if kept else columns_of(placed)
     filled = replace(source, fields=found.fields, read_from=found.file)
     marks = (replace(m, lag=_zero(filled, m)) if m.lag.value == 0 else m for m in source.watermarks)
     return replace(filled, watermarks=tuple(marks))
+
+
+def _check_sent(source: Source) -> None:
+    """Raise if the columns are in a registry that would be sent what references stand for."""
+    sent = [source.said[name] for name in (*sorted(REGISTRY), "subscribe") if name in source.said]
+    references = [found for value in sent for found in references_in(value)]
+    if URL in source.said and references:
+        raise NoColumnsError(
+            f"they are in a schema registry, and only `watersmeet run` and `watersmeet check --deep` send what "
+            f"`{references[0]}` stands for over the network"
+        )
 
 
 def _zero(source: Source, mark: Watermark) -> Amount:

@@ -56,6 +56,15 @@ def missing(text: str) -> Iterator[str]:
                 yield f"the file {name} cannot be read ({type(error).__name__})"
 
 
+def references_in(text: str) -> list[str]:
+    """The references in a text, as they are written.
+
+    >>> references_in("${env:USER}:${file:key} at home")
+    ['${env:USER}', '${file:key}']
+    """
+    return [found[0] for found in _REFERENCE.finditer(text)]
+
+
 def resolved(options: Mapping[str, str]) -> dict[str, str]:
     """Options with what their references stand for; all that errors need not speak of is masked from now on."""
     for name, value in options.items():

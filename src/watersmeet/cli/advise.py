@@ -13,6 +13,7 @@ import typer
 
 from watersmeet.advice.pair import Asked, PairAdvice, advise_pair
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import read_project
 from watersmeet.cli.waiting import waiting
@@ -66,7 +67,7 @@ def advise_project(path: Path, looking: Looking, cluster: Cluster, format: Forma
     elif format is Format.json:
         typer.echo(json.dumps(advice.data, indent=2))
     else:
-        typer.echo(str(advice))
+        print_text(str(advice))
 
 
 def _opened(path: Path) -> tuple[Project, Script, tuple[AnalyzedQuery, ...]]:

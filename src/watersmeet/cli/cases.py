@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import typer
 
 from watersmeet.cli.failure import exit_code
+from watersmeet.cli.output import print_text
 from watersmeet.cli.waiting import waiting
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.project import SPEC_NAME, visible_files
@@ -38,7 +39,7 @@ def run_cases(paths: list[Path], on: Literal["spark", "kernel"], master: str | N
     with ThreadPoolExecutor(AT_ONCE if on == "spark" else 1) as pool:
         for verdict, text in pool.map(partial(_judge, on=on, spark=spark), files):
             verdicts[verdict] += 1
-            typer.echo(text)
+            print_text(text)
     typer.echo(", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())))
     raise typer.Exit(max(map(EXIT_CODES.__getitem__, verdicts)))
 

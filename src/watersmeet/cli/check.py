@@ -13,6 +13,7 @@ from watersmeet.analyze.check_likely import check_likely
 from watersmeet.catalog import Source
 from watersmeet.cli.deep import check_on_spark
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.cli.script import Opened, check_outside, open_script
 from watersmeet.counts import counted
 from watersmeet.errors import Place, Refusal
@@ -35,7 +36,11 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
     With a ``cluster``, Spark is asked for all that only it can tell; ``against``: the storage whose states they would
     go on with.
     """
-    opened = open_script(path, further=_likely_mistakes if cluster is None else _passed_over)
+    opened = (
+        open_script(path, further=_likely_mistakes, sends="nothing resolved")
+        if cluster is None
+        else open_script(path, further=_passed_over)
+    )
     check_outside(opened)
     edits = {} if cluster is None else check_on_spark(path, cluster, against)
     warnings = _warnings(opened, may_add=cluster is None and _may_add_functions(opened.project, opened.script))
@@ -56,16 +61,16 @@ def check_project(path: Path, format: Format, cluster: Cluster | None = None, ag
         typer.echo(json.dumps(said))
         return
     for source in read:
-        typer.echo(f"{source.name}: columns of {source.read_from}: {', '.join(_columns(source))}.")
+        print_text(f"{source.name}: columns of {source.read_from}: {', '.join(_columns(source))}.")
     for message, place in warnings:
         where = f"{place.name}:{place.line}:{place.column}: " if place else ""
-        typer.echo(f"{where}note: {message}")
+        print_text(f"{where}note: {message}")
     typer.echo(f"{opened.project.script_name}: {counted(len(opened.queries), 'query')} can run.")
     for name, found in bounds:
-        typer.echo(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
+        print_text(f"{name}: state {bounds_in_words(found)}." if found else f"{name}: keeps no state.")
     for name, (kind, follows) in edits.items():
         for line in _edit(kind, follows):
-            typer.echo(f"{name}: {line}")
+            print_text(f"{name}: {line}")
 
 
 _EDITS = {

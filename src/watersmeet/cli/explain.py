@@ -11,6 +11,7 @@ from typing import Literal
 import typer
 
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.cli.script import open_script, read_project
 from watersmeet.counts import counted
 from watersmeet.errors import refuse
@@ -47,7 +48,7 @@ def explain_project(path: Path, format: Format, stage: Stage = "physical", svg: 
     elif format is Format.json:
         typer.echo(json.dumps(explained.data, indent=2))
     else:
-        typer.echo(explained.text)
+        print_text(explained.text)
 
 
 def _read(path: Path) -> Script:
@@ -64,7 +65,7 @@ def _asked(script: Script) -> Explained:
 
 
 def _analyzed(path: Path, stage: Stage) -> Explained:
-    opened = open_script(path)
+    opened = open_script(path, sends="nothing resolved")
     sinks = opened.script.sinks
     pairs = [
         (query, (_planned(query, opened.script) if stage == "physical" else Known(OPERATORS)).with_sinks(sinks))

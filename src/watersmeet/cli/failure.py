@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import typer
 
+from watersmeet.control_characters import escape_controls
 from watersmeet.errors import WatersmeetError, refuse
 from watersmeet.references import masked
 
@@ -62,7 +63,7 @@ def reported(context: typer.Context, format: Format = Format.text) -> Generator[
         if is_debug:
             _show_stack()
         hint = "" if is_debug else " Run again with --debug to see where."
-        sys.stderr.write(f"watersmeet: {_one_line(error)}\nThis is not expected.{hint}\n")
+        sys.stderr.write(f"watersmeet: {escape_controls(_one_line(error))}\nThis is not expected.{hint}\n")
         raise typer.Exit(MISTAKE) from None
 
 
@@ -79,7 +80,7 @@ def _spark_named() -> Generator[None]:
 
 def _show_stack() -> None:
     """What was asked for with --debug, before the message: without what nobody else may read."""
-    sys.stderr.write(masked(traceback.format_exc()))
+    sys.stderr.write(escape_controls(masked(traceback.format_exc())))
 
 
 def report(error: WatersmeetError, format: Format) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from watersmeet.cli.advise import KEPT
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.cli.run import storage_folder
 from watersmeet.cli.script import Opened, open_script
 from watersmeet.duration import parse_duration
@@ -37,7 +38,7 @@ class Load:
 
 def forecast_project(path: Path, load: Load, format: Format) -> None:
     """Print what every query will keep and take."""
-    opened = open_script(path)
+    opened = open_script(path, sends="nothing resolved")
     run_together = together_of(opened.script)
     plans = {
         query.into or f"query{number}": plan_query(query, OPERATORS, together=run_together)
@@ -48,7 +49,7 @@ def forecast_project(path: Path, load: Load, format: Format) -> None:
     if format is Format.json:
         typer.echo(json.dumps([{"query": name, **as_data(one)} for name, one in found], indent=2))
     else:
-        typer.echo("\n\n".join(f"{name}: {render(one)}" for name, one in found))
+        print_text("\n\n".join(f"{name}: {render(one)}" for name, one in found))
 
 
 def _given(opened: Opened, load: Load, plans: Mapping[str, QueryPlan]) -> Given:

@@ -16,10 +16,12 @@ import typer
 
 from watersmeet.cli.failure import DIED, Format, Interrupted, exit_code
 from watersmeet.cli.interruption import interruptible, interruptions_noted
+from watersmeet.cli.output import print_text
 from watersmeet.cli.page import Page, Shown
 from watersmeet.cli.progress import Board, progress_in_short, progress_line
 from watersmeet.cli.script import Opened, check_declared, check_outside, open_script
 from watersmeet.cli.waiting import waiting
+from watersmeet.control_characters import escape_controls
 from watersmeet.errors import WatersmeetError
 from watersmeet.formats.connectors import JARS, formats_in
 from watersmeet.observe.departures import Forecasts
@@ -293,7 +295,7 @@ def tell(text: str) -> None:
     """Say something besides the progress, above it, and log it."""
     log("warning", "news", text=text)
     # Not by typer, which finds the terminal behind what rich has put in the place of the standard error.
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{escape_controls(text)}\n")
     sys.stderr.flush()
 
 
@@ -325,7 +327,7 @@ def restart(error: WatersmeetError, then: OnFailure, *, is_first: bool) -> None:
     from watersmeet.spark.run import watching
 
     wait = watching.OnFailure(then.restarts).wait(failures)
-    typer.echo(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {then.restarts}).", err=True)
+    print_text(f"{error.refusals[0].message}\nStarts again in {wait:g} s ({failures} of {then.restarts}).", err=True)
     with interruptible():
         time.sleep(wait)
     os.environ[RESTARTED] = str(failures)

@@ -15,7 +15,7 @@ from watersmeet.language import Unread
 from watersmeet.locations import local_path
 from watersmeet.plan.nodes import Script
 from watersmeet.plan.query import AnalyzedQuery
-from watersmeet.project import Project, absolute_path, fill_columns, open_project, resolve_paths, root_references
+from watersmeet.project import Project, Sends, absolute_path, fill_columns, open_project, resolve_paths, root_references
 from watersmeet.queries import analyze, read_readable, refusals_in
 
 PLAN = ".substrait"
@@ -36,7 +36,10 @@ Paths = Literal["written", "absolute"]
 
 
 def open_script(
-    path: Path, paths: Paths = "written", further: Callable[[Project, Script], Iterable[Refusal]] | None = None
+    path: Path,
+    paths: Paths = "written",
+    further: Callable[[Project, Script], Iterable[Refusal]] | None = None,
+    sends: Sends = "resolved",
 ) -> Opened:
     """Read and analyze all queries of a project; refuses with places in the files that the user wrote.
 
@@ -45,7 +48,7 @@ def open_script(
     project, script, unread = _read_readable(path)
     script = root_references(script, project.root.absolute())
     script = resolve_paths(script, project.root) if paths == "absolute" else script
-    script, unfilled = fill_columns(script, project.root, _storage(project))
+    script, unfilled = fill_columns(script, project.root, _storage(project), sends=sends)
     refusals = [*unread.refusals, *unfilled, *(further(project, script) if further else ())]
     if refusals:
         raise project.relocate(WatersmeetError(in_order([*refusals, *refusals_in(script, unread)])))

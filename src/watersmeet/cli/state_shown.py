@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.counts import counted
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ def print_rows(rows: DataFrame, limit: int, format: Format) -> None:
     """Print the first rows of a state."""
     if format is Format.json:
         for text in rows.limit(limit).toJSON().collect():
-            typer.echo(text)
+            print_text(str(text))
         return
     found: list[tuple[object, ...]] = [tuple(row) for row in _as_texts(rows).limit(limit + 1).collect()]
-    typer.echo(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
+    print_text(_table([rows.columns, *([_cell(value) for value in row] for row in found[:limit])]))
     if len(found) > limit:
         typer.echo("... and more: --limit shows more of them, --as writes all.")
     elif not found:

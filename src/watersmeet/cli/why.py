@@ -13,6 +13,7 @@ import typer
 from watersmeet.answers import asking
 from watersmeet.answers.question import question_of
 from watersmeet.cli.failure import Format
+from watersmeet.cli.output import print_text
 from watersmeet.cli.run import Cluster, storage_folder
 from watersmeet.cli.script import check_outside, open_script
 from watersmeet.cli.waiting import waiting
@@ -70,6 +71,6 @@ def why_project(path: Path, asked: Asked, cluster: Cluster, format: Format) -> N
         with waiting("Following them"):
             answers.append(ask(read))
     if format is Format.json:
-        typer.echo(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
+        print_text(json.dumps([answer.data() for answer in answers], indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n\n".join(answer.text() for answer in answers))
+        print_text("\n\n".join(answer.text() for answer in answers))

@@ -12,6 +12,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Literal
 
+from watersmeet.control_characters import escape_controls
 from watersmeet.references import masked
 
 FILE = "watersmeet.log"
@@ -68,7 +69,7 @@ class _AsText(logging.Formatter):
         said = " ".join(part for part in (str(told["query"]), "" if text.startswith(event) else event, text) if part)
         numbers = f" {json.dumps(told['numbers'], default=str)}" if LOGGER.isEnabledFor(logging.DEBUG) else ""
         # One line each, whatever a failure says.
-        return f"{_moment(record)} {record.levelname.lower():7} {said}{numbers}".replace("\n", " ")
+        return escape_controls(f"{_moment(record)} {record.levelname.lower():7} {said}{numbers}".replace("\n", " "))
 
 
 class _AsJson(logging.Formatter):
@@ -77,7 +78,7 @@ class _AsJson(logging.Formatter):
         numbers: Mapping[str, object] = told.pop("numbers")
         named = {name: value for name, value in told.items() if value}
         values = {"time": _moment(record), "level": record.levelname.lower(), **numbers, **named}
-        return json.dumps(values, default=str, ensure_ascii=False)
+        return escape_controls(json.dumps(values, default=str, ensure_ascii=False))
 
 
 def _moment(record: logging.LogRecord) -> str:
