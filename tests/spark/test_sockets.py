@@ -74,13 +74,13 @@ def test_java_keeps_a_path_that_comes_while_it_forgets(spark: SparkSession, monk
     field.setAccessible(True)
     early, late = str(folder / f"{uuid4()}.so"), str(folder / f"{uuid4()}.so")
     jvm.java.io.File(early).deleteOnExit()
-    copied = exits._copied  # pyright: ignore[reportPrivateUsage] - where somebody else may come in between
+    copied = exits._copy_paths  # pyright: ignore[reportPrivateUsage] - where somebody else may come in between
 
     def overtaken(jvm: Any, paths: Any) -> Any:
         found = copied(jvm, paths)
         paths.add(late)
         return found
 
-    monkeypatch.setattr(exits, "_copied", overtaken)
+    monkeypatch.setattr(exits, "_copy_paths", overtaken)
     forget_sockets(spark, folder)
     assert {early, late} <= set(field.get(None))
