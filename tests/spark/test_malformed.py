@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 import watersmeet as ws
 from watersmeet.catalog import Field, Source
@@ -249,6 +254,98 @@ def test_keys_and_values_that_are_out_of_range_are_malformed(spark: SparkSession
         assert len(reasons) == len(values) + 2
         ints, doubles = (reasons[n * len(ODD) : (n + 1) * len(ODD)] for n in range(2))
         assert all(ints) and any(doubles) and not all(doubles), "1e400 is an infinite DOUBLE"
+
+
+def test_what_is_told_of_a_record_and_times_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
+    """Spark would stop at the offset, and take the number of a time that overflows for another time."""
+    from watersmeet.spark.sources.records import decoded
+
+    fields = (Field("id", "BIGINT"), Field("t", "TIMESTAMP"), Field("_offset", "TINYINT"), Field("_key", "DOUBLE"))
+    source = replace(RECORDS, fields=fields, options={"value.format": "json", "key.format": "double"})
+    bits = struct.Struct(">d").pack
+    most = (2**63 - 1) // 1_000_000
+    seconds = ("1700000000", str(most), str(-most), str(most + 1), str(-most - 1), str(2**63 - 1), str(-(2**63)),
+               str(2**63), "1700000000000000", '"2024-01-01T00:00:00Z"', "null")  # fmt: skip
+    records = [(bits(1.5), f'{{"id": {n}, "t": {text}}}'.encode()) for n, text in enumerate(seconds)]
+    records += [(bits(key), b'{"id": 1}') for key in (float("nan"), float("-inf"), -0.0, 5e-324)]
+    records += [(bytes(7), b'{"id": 1}'), (b"", b'{"id": 1}'), (None, b'{"id": 1}')]
+    frame = kafka(spark, *records).withColumn(
+        "offset", F.expr("CASE WHEN offset < 16 THEN offset ELSE offset + 200 END")
+    )
+    shown = decoded(source, frame).select("id", F.expr("unix_micros(t)"), "_offset", "_key", "`#reason`")
+    rows = [tuple(row) for row in shown.collect()]
+    reasons = [row[-1] for row in rows]
+    wrong = [n for n, reason in enumerate(reasons) if reason is not None]
+    assert wrong == [3, 4, 5, 6, 7, 8, 15, 16, 17]
+    assert reasons[8] == "`t` is TIMESTAMP and the text has 1700000000000000"
+    assert reasons[15:17] == [f"its key is a double of 8 bytes and has {n}" for n in (7, 0)]
+    assert reasons[17] == "its offset is not a value of `_offset`, which is TINYINT"
+    assert [row[1] for row in rows[:3]] == [1_700_000_000_000_000, most * 1_000_000, -most * 1_000_000]
+    assert [str(row[3]) for row in rows[11:15]] == ["nan", "-inf", "-0.0", "5e-324"]
+
+
+def test_a_value_that_does_not_fit_its_declared_type_stops_the_query(spark: SparkSession) -> None:
+    """Of sources that bring their own types, with or without ANSI: there a plain cast would give another value."""
+    from watersmeet.spark.sources.feeds import declared_columns
+
+    source = Source("stock", (Field("id", "INT"), Field("n", "DECIMAL(3,1)"), Field("at", "DATE"), Field("s", "INT")))
+    frame = spark.sql("SELECT id, CAST(2.5 AS DOUBLE) AS n, TIMESTAMP '2024-01-01 10:00:00' AS at, s "
+                      "FROM VALUES (1L, '7'), (3000000000L, '8'), (2L, 'x') AS t (id, s)")  # fmt: skip
+    columns = declared_columns(source, frame)
+    [row] = frame.where("id = 1").select(*columns).collect()
+    assert tuple(row) == (1, Decimal("2.5"), date(2024, 1, 1), 7)
+    for ansi in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        try:
+            for id_, column, found in ((3_000_000_000, "id", "BIGINT"), (2, "s", "STRING")):
+                with pytest.raises(Exception, match="VALUE_OUT_OF_RANGE") as raised:
+                    frame.where(f"id = {id_}").select(*columns).collect()
+                refusal = travelled(str(raised.value))
+                assert refusal is not None
+                assert refusal.hint == f"declare `{column}` {found}, which is its type in the source."
+        finally:
+            spark.conf.unset("spark.sql.ansi.enabled")
+
+
+ENVELOPE = {
+    "type": "record", "name": "Envelope", "fields": [
+        {"name": "before", "type": ["null", {"type": "record", "name": "Row", "fields": [
+            {"name": "id", "type": "int"},
+            {"name": "price", "type": ["null", "double"]},
+            {"name": "at", "type": ["null", {"type": "int", "connect.name": "io.debezium.time.Date"}]},
+            {"name": "moment", "type": ["null", {"type": "long", "connect.name": "io.debezium.time.Timestamp"}]},
+            {"name": "plain", "type": ["null", {"type": "long", "connect.name": "io.debezium.time.NanoTimestamp"}]},
+            {"name": "said", "type": ["null", "string"]},
+        ]}]},
+        {"name": "after", "type": ["null", "Row"]},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+
+
+def test_values_of_debezium_in_avro_that_are_out_of_range_are_malformed(spark: SparkSession) -> None:
+    from watersmeet.formats.debezium import Debezium
+
+    fields = (*PRICED.fields, Field("moment", "TIMESTAMP"), Field("plain", "TIMESTAMP_NTZ"), Field("said", "TIMESTAMP"))
+    options = {"value.format": "avro", "avro.schema": json.dumps(ENVELOPE)}
+    source = replace(PRICED, fields=fields, options=options)
+    far = (2**63 - 1, -(2**63))
+    rows: list[dict[str, Any]] = [{"moment": number} for number in far] + [{"plain": number} for number in far]
+    rows += [{"price": number} for number in (1.5, 1e300, float("nan"), float("inf"))]
+    rows += [{"at": number} for number in (0, 2**31 - 1, -(2**31))]
+    rows += [{"said": text} for text in ("2024-01-01T00:00:00Z", "+999999-01-01T00:00:00Z", "soon", "")]
+    schema, records = fastavro.parse_schema(ENVELOPE), list[tuple[bytes | None, bytes | None]]()
+    for n, row in enumerate(rows):
+        written = io.BytesIO()
+        fastavro.schemaless_writer(written, schema, {"op": "c", "before": None, "after": {"id": n, **row}})
+        records.append((None, written.getvalue()))
+    records += [(None, b"\xff"), (None, b"")]
+    changes = Debezium(source).changes(kafka(spark, *records).coalesce(1))
+    found = changes.select("id", "`#reason`", "`#place`.offset").collect()
+    assert [row[2] for row in found] == [*range(len(records))]
+    wrong = {row[2]: row[1] for row in found if row[1] is not None}
+    assert sorted(wrong) == [0, 1, 5, 6, 7, 12, 13, 14, 15, 16]
+    assert "`moment` is TIMESTAMP and the text has 9223372036854775807" in wrong[0]
 
 
 def test_a_table_needs_the_key_of_its_rows_and_deletes_by_it(spark: SparkSession) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from watersmeet.catalog import Source
+from watersmeet.catalog import Field, Source
 from watersmeet.errors import Refusal
 from watersmeet.formats import source_format
 from watersmeet.formats.delta import CHANGE_TYPE, VERSION
@@ -40,7 +41,7 @@ def delta_changes(source: Source, frame: DataFrame) -> DataFrame:
         .otherwise(raised(source, reason, hint, "string"))
     )
     changes = frame.withColumn(CHANGE, sign)
-    columns = (*declared_columns(source), F.col(CHANGE), *along(frame))
+    columns = (*declared_columns(source, frame), F.col(CHANGE), *along(frame))
     if not source.primary_key:
         return changes.select(*columns)
     if VERSION not in frame.columns:
@@ -55,7 +56,7 @@ def told_rows(source: Source, frame: DataFrame) -> DataFrame:
     For a table also ``_change``: told by a condition, by a column of that name, or not at all: always ``+``.
     """
     key = key_of_record(source, frame)
-    columns = [*declared_columns(source), *key, *(along(frame) or (told_of_key(source, frame) if key else ()))]
+    columns = [*declared_columns(source, frame), *key, *(along(frame) or (told_of_key(source, frame) if key else ()))]
     if source.kind == "stream":
         names = {name.lower() for name in frame.columns}
         is_kafka = source_format(source).has_partitions and names.issuperset(("topic", "partition"))
@@ -66,9 +67,30 @@ def told_rows(source: Source, frame: DataFrame) -> DataFrame:
     return frame.select(*columns, *((F.col(CHANGE).cast("string"),) if told else ()))
 
 
-def declared_columns(source: Source) -> list[Column]:
-    """The declared columns, in the declared types."""
-    return [F.col(quote(f.name)).cast(f.type).alias(f.name) for f in source.fields]
+def declared_columns(source: Source, frame: DataFrame) -> list[Column]:
+    """The declared columns, in the declared types; a value that does not fit stops the query."""
+    types = {field.name.lower(): field.dataType for field in frame.schema}
+    return [_declared_column(source, f, types.get(f.name.lower())) for f in source.fields]
+
+
+def _declared_column(source: Source, field: Field, found: DataType | None) -> Column:
+    value = F.col(quote(field.name))
+    if found is None or found.simpleString() == DataType.fromDDL(field.type).simpleString():
+        return value.cast(field.type).alias(field.name)
+    if isinstance(found, (ArrayType, MapType, StructType)):
+        # Inside of these, `try_cast` would give NULL for what does not fit, and nothing would tell.
+        return value.cast(field.type).alias(field.name)
+    parameters = {
+        "source": source.name,
+        "column": field.name,
+        "type": field.type,
+        "found": found.simpleString().upper(),
+    }
+    text = Refusal("VALUE_OUT_OF_RANGE", parameters).travelling()
+    fitted = value.try_cast(field.type)
+    # Not a plain cast: in ANSI mode it names no place, and in the other mode it gives another value.
+    is_lost = value.isNotNull() & fitted.isNull()
+    return F.when(is_lost, F.raise_error(F.lit(text)).cast(field.type)).otherwise(fitted).alias(field.name)
 
 
 def raised(source: Source, reason: str, hint: str, type_: str = "boolean") -> Column:

@@ -37,6 +37,8 @@ UNREAD = "#unread"
 FILES_LOOKED_INTO = 32
 """In how many files of a batch the lines of malformed rows are looked for."""
 _SHOWN_CHARACTERS, _SENT_CHARACTERS = 200, 1_000
+_MOST_SECONDS = (2**63 - 1) // 1_000_000
+"""How many seconds have microseconds in 64 bits."""
 
 
 def unread_as(opened: Mapping[str, str]) -> dict[str, str]:
@@ -119,6 +121,23 @@ def misread_text(
         other = f"it has another number of values than the {len(types)} that are declared"
     found = misread(given, read, types)
     return F.when(F.coalesce(found, F.lit("")) != "", found).otherwise(F.lit(other))
+
+
+def wrapped_times(text: Column, types: Mapping[str, str]) -> Column:
+    """Why a whole number in JSON is not a TIMESTAMP; NULL if none is too large.
+
+    Spark takes it for seconds, and computes microseconds of it that are those of another time if they overflow.
+    """
+    times = [name for name, type_ in types.items() if type_.upper() in ("TIMESTAMP", "TIMESTAMP_LTZ")]
+    reasons = [F.lit(None).cast("string")]
+    json = text.cast("string")
+    seconds = F.from_json(json, ", ".join(f"{quote(name)} BIGINT" for name in times))
+    for name in times:
+        number = seconds.getField(name)
+        said = F.concat(F.lit(f"`{name}` is {types[name]} and the text has "), number.cast("string"))
+        reasons.append(F.when(~number.between(-_MOST_SECONDS, _MOST_SECONDS), said))
+    # So many digits in a row are rare, and only then is the text read a second time.
+    return F.when(json.rlike(f"[0-9]{{{len(str(_MOST_SECONDS))}}}"), F.coalesce(*reasons))
 
 
 def looked_at(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the usual name
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import ArrayType, TimestampType
 
 from watersmeet.catalog import Field, Source
 from watersmeet.errors import WatersmeetError
@@ -27,6 +27,7 @@ from watersmeet.spark.sources.malformed import (
     place_of,
     unread_as,
     with_unread,
+    wrapped_times,
 )
 from watersmeet.spark.sources.opening import OF_KEY, OF_VALUE
 from watersmeet.spark.sources.protobuf import with_opened_messages
@@ -39,6 +40,8 @@ _OPENED = {AVRO: with_opened, PROTOBUF: with_opened_messages}
 COMES, GOES = "+", "-"
 """What ``_change`` says of a row of a table."""
 
+_LOST = "#lost"
+"""Why what Kafka tells of a record is not a value of the column that is declared for it."""
 _MANTISSA = 1 << 52
 
 
@@ -65,8 +68,10 @@ def decoded(source: Source, frame: DataFrame) -> DataFrame:
     key = F.col("key") if has_key else F.lit(None).cast("binary")
     told = (place_of_record(frame).alias(PLACE), F.col("value").alias(VALUE))
     is_empty = F.col("value").isNull().alias("is_empty")
-    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, *beside.values(), *of_key)
-    opened = opened.withColumn(REASON, _wrong_record(source, inside, key_format, format_))
+    lost = _lost_metadata(source, frame).alias(_LOST)
+    opened = frame.select(value.alias("value"), key.alias("key"), is_empty, *told, lost, *beside.values(), *of_key)
+    reason = F.coalesce(_wrong_record(source, inside, key_format, format_), F.col(quote(_LOST)))
+    opened = opened.withColumn(REASON, reason)
     shown = _key(source, key_format) if has_key else F.lit(None)
     field = source.field(KEY)
     columns = [*(_column(source, f, key_format) for f in inside), *beside]
@@ -111,9 +116,30 @@ def partition_of(place: Column) -> Column:
 
 def _told_beside(source: Source, frame: DataFrame) -> dict[str, Column]:
     """By their names in small letters, the declared columns for what is told of each record."""
-    known = {name.lower(): name for name in frame.columns}
-    wanted = ((f, known.get(TOLD.get(f.name.lower(), ""))) for f in source.fields)
-    return {f.name.lower(): F.col(quote(name)).cast(f.type).alias(f.name) for f, name in wanted if name is not None}
+    return {f.name.lower(): fitted.alias(f.name) for f, _, fitted in _metadata(source, frame)}
+
+
+def _metadata(source: Source, frame: DataFrame) -> Iterator[tuple[Field, Column, Column]]:
+    """The declared columns for what is told of each record: what is told, and that in the declared type."""
+    names = {name.lower(): name for name in frame.columns}
+    for field in source.fields:
+        name = names.get(TOLD.get(field.name.lower(), ""))
+        if name is not None:
+            value = F.col(quote(name))
+            is_nested = isinstance(frame.schema[name].dataType, ArrayType)
+            yield field, value, value.cast(field.type) if is_nested else value.try_cast(field.type)
+
+
+def _lost_metadata(source: Source, frame: DataFrame) -> Column:
+    """Why what is told of a record is not a value of the declared type; NULL if it is."""
+    reasons = [
+        F.when(
+            value.isNotNull() & fitted.isNull(),
+            F.lit(f"its {TOLD[field.name.lower()]} is not a value of `{field.name}`, which is {field.type}"),
+        )
+        for field, value, fitted in _metadata(source, frame)
+    ]
+    return F.coalesce(*reasons, F.lit(None).cast("string"))
 
 
 def _opened(format_: str, inside: Sequence[Field]) -> Column:
@@ -163,9 +189,11 @@ def _wrong_record(source: Source, inside: Sequence[Field], key_format: str, form
     read = F.struct(*(F.col("value").getField(name).alias(name) for name in types))
     empty = source.kind == "stream" and bool(inside)
     misread = unread if format_ in _OPENED else misread_text(unread, read, types, {}, is_json=format_ == JSON)
+    overflow = wrapped_times(F.col(quote(VALUE)), types) if format_ == JSON else F.lit(None).cast("string")
     return F.coalesce(
         F.when(F.lit(empty) & F.col("is_empty"), F.lit("it has no value")),
         F.when(unread.isNotNull(), misread),
+        overflow,
         F.col(quote(OF_KEY.wrong)) if key_format == AVRO else wrong_key(F.col("key"), key_format),
     )
 
