@@ -1,9 +1,11 @@
 """``make faults``: kills and hindrances at random moments, and the rows compared with those of an undisturbed run.
 
 For each query, in turn: the whole process group is killed, the JVM, a Python worker, the process that stands ready;
-Postgres or Kafka is restarted at once; a second run is started on the same checkpoint; the disk of the storage is full,
-or can only be read. The run goes on, or ends by itself and is started again. At the end all input is read, and every
-row must be there as often as without any of it. Without a broker nothing goes into Kafka, which is said.
+Postgres or Kafka is restarted at once; a second run is started on the same checkpoint, and one that does not see the
+locks of the first, as from another host; an older copy of the checkpoint is put back; the disk of the storage is full,
+or can only be read. Some queries have lines among their data that cannot be read. The run goes on, or ends by itself
+and is started again. At the end all input is read, and every row must be there as often as without any of it. Without a
+broker nothing goes into Kafka, which is said.
 
     .venv/bin/python -m faults --kills 12 --only interval-files
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -26,11 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.processes import Run
-from faults.scenarios import SCENARIOS, Rows, Scenario
+from faults.scenarios import POISON, SCENARIOS, Rows, Scenario
 from faults.servers import Servers, servers
 
 KILLS = ("group", "jvm", "worker", "ready")
-HINDRANCES = ("restart", "second", "full", "read-only")
+HINDRANCES = ("restart", "second", "rival", "restored", "full", "read-only")
 BATCH_SECONDS, END_SECONDS = 45, 900
 RETRIES = 3
 """So often the last run is started, if it ends with a code that says that it may be."""
@@ -79,16 +82,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def disturb(scenario: Scenario, place: Path, found: Servers, options: argparse.Namespace) -> Outcome:
     """Run a scenario undisturbed, and then disturbed."""
     address = found.address(scenario.sink)
-    names = [f"{scenario.query}_{what}" for what in ("calm", "disturbed")]
+    names = [f"{scenario.name.split(' into ')[0].replace(' ', '_')}_{what}" for what in ("calm", "disturbed")]
     calm, disturbed = (place / what for what in ("calm", "disturbed"))
-    for folder, name in zip((calm, disturbed), names, strict=True):
-        scenario.make(folder, options.files, address, name)
+    scenario.make(calm, options.files, address, names[0])
+    scenario.make(disturbed, options.files, address, names[1], has_poison=scenario.is_poisoned)
     run = Run(calm, "--end")
     if run.wait(END_SECONDS) != 0:
         raise SystemExit(f"{scenario.name} fails undisturbed: {run.said.read_text()[-2000:]}")
     expected = scenario.rows(calm, address, names[0])
     outcome = harmed(scenario, disturbed, found, options)
     _compare(outcome, expected, scenario.rows(disturbed, address, names[1]))
+    if scenario.is_poisoned:
+        # Those of one source go to an output, each once.
+        outcome.lost += abs(options.files * len(POISON) - scenario.poison(disturbed))
     return outcome
 
 
@@ -134,6 +140,8 @@ def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, opt
 def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:
     if kind == "restart":
         return scenario.sink != "files"
+    if kind == "restored":
+        return scenario.can_write_again
     return disk is not None or kind == "second"
 
 
@@ -149,6 +157,10 @@ def _do(harm: str, run: Run, project: Path, outcome: Outcome, found: Servers, di
         second = Run(project, "--once")
         code = second.wait(BATCH_SECONDS)
         outcome.ends[f"second run: {code}"] += 1
+    elif harm == "rival":
+        _rival(project, outcome)
+    elif harm == "restored":
+        return _restored(run, project, outcome)
     else:
         option = f"size={SMALL}" if harm == "full" else "ro"
         subprocess.run(["mount", "-o", f"remount,{option}", str(disk)], check=False, capture_output=True)
@@ -158,6 +170,54 @@ def _do(harm: str, run: Run, project: Path, outcome: Outcome, found: Servers, di
         _end(run, outcome)
         return _start(project, outcome)
     return run
+
+
+def _rival(project: Path, outcome: Outcome) -> None:
+    """Let a second driver run on the checkpoint that has other locks, as one on another host would."""
+    with TemporaryDirectory(prefix="locks") as folder:
+        mounts = [f"touch {folder}/{lock.name} && mount --bind {folder}/{lock.name} {lock}"
+                  for lock in sorted((project / "storage").glob("in-use*.lock"))]  # fmt: skip
+        script = " && ".join([*mounts, 'exec "$@"'])
+        rival = Run(project, before=("unshare", "--mount", "sh", "-c", script, "rival"))
+        for _ in range(2):
+            rival.next_batch(BATCH_SECONDS)
+        code = rival.process.poll()
+        rival.kill("group")
+        rival.wait(BATCH_SECONDS)
+        outcome.ends[f"rival: {'went on' if code is None else code}"] += 1
+
+
+def _restored(run: Run, project: Path, outcome: Outcome) -> Run:
+    """Put back a copy of the checkpoints that is some batches old; where the sink refuses it, the newer one again."""
+    checkpoints, older, newer = project / "storage" / "checkpoints", project / "older", project / "newer"
+    if not checkpoints.exists():
+        outcome.done["restored"] -= 1
+        outcome.done["restored (none)"] += 1
+        return run
+    for copy in (older, newer):
+        run.kill("group")
+        _end(run, outcome)
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(checkpoints, copy)
+        if copy is older:
+            run = _start(project, outcome)
+            for _ in range(3):
+                run.next_batch(BATCH_SECONDS)
+    _put_back(older, checkpoints)
+    run = _start(project, outcome)
+    run.next_batch(BATCH_SECONDS)
+    if run.is_running:
+        outcome.ends["restored: went on"] += 1
+        return run
+    refused = "SINK_AHEAD_OF_CHECKPOINT" in run.said.read_text()
+    outcome.ends[f"restored: {'refused' if refused else run.process.poll()}"] += 1
+    _put_back(newer, checkpoints)
+    return _start(project, outcome)
+
+
+def _put_back(copy: Path, checkpoints: Path) -> None:
+    shutil.rmtree(checkpoints)
+    shutil.copytree(copy, checkpoints)
 
 
 def _start(project: Path, outcome: Outcome) -> Run:
@@ -204,8 +264,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m faults", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    known = {scenario.name.replace(" into ", "-"): scenario for scenario in SCENARIOS}
-    parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 make more than 200 of all nine")
+    known = {scenario.name.replace(" into ", "-").replace(" ", "-"): scenario for scenario in SCENARIOS}
+    parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 make more than 200 of all")
     parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
     parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
     parser.add_argument("--seed", type=int, default=1, help="when what is killed")

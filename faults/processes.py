@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
@@ -22,8 +22,9 @@ KINDS = {"jvm": "SparkSubmit", "worker": "watersmeet.spark.daemon", "ready": "wa
 class Run:
     """A run of a project in a process group of its own, and the batches that it has reported."""
 
-    def __init__(self, project: Path, *options: str) -> None:
-        command = [WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
+    def __init__(self, project: Path, *options: str, before: Sequence[str] = ()) -> None:
+        """Start it; ``before``: what its command line begins with."""
+        command = [*before, WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
         self.said = project / "said.txt"
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(

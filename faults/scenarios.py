@@ -1,7 +1,8 @@
 """Queries of three families, each into three kinds of sink, and how the rows that are there are read.
 
 A batch is one file of each source and all files are there from the start, so that every run has the same batches and
-must have the same result, wherever it was interrupted.
+must have the same result, wherever it was interrupted. Some have poison among their data: lines that cannot be read.
+These are dropped, or go to an output of their own, and the rows are those of a run without them.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN
 """,
 }
 SINKS = ("files", "postgres", "kafka")
+POISON = ('{"id": 1, "t": ', "not JSON", '{"id": "x", "order_id": "x", "t": 1, "n": 1}', '{"n": 99999999999, "t": 1}')
+"""Lines that are no rows."""
+POISON_SINK = "CREATE SINK poison USING json OPTIONS (path 'poison');\n"
 
 
 @dataclass(frozen=True)
@@ -54,18 +58,37 @@ class Scenario:
 
     query: str
     sink: str
+    is_poisoned: bool = False
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"{self.query} into {self.sink}"
+        return f"{'poisoned ' if self.is_poisoned else ''}{self.query} into {self.sink}"
 
-    def make(self, folder: Path, files: int, address: str, table: str) -> None:
+    @property
+    def can_write_again(self) -> bool:
+        """Whether an older checkpoint can be put back without loss: the sink refuses it, or replaces what it wrote."""
+        # A topic that gets records by key, at least once, keeps an old record of a key that does not change again.
+        return (self.query, self.sink) != ("table", "kafka")
+
+    def make(self, folder: Path, files: int, address: str, table: str, *, has_poison: bool = False) -> None:
         """Write the project and its data into a folder."""
         _write_data(folder / "data", files)
+        query = QUERIES[self.query]
+        if self.is_poisoned:
+            # Dropped from one source; those of the other go to an output.
+            query = query.replace("data/deliveries',", "data/deliveries', malformed 'drop',")
+            query = f"{POISON_SINK}{query.rstrip().removesuffix(';')}\nMALFORMED INTO poison;\n"
+        if has_poison:
+            _poison(folder / "data")
         (folder / "sql").mkdir()
         (folder / "watersmeet.yml").write_text("name: faults\n")
-        (folder / "sql" / "query.sql").write_text(f"{self._sink(address, table)}{QUERIES[self.query]}")
+        (folder / "sql" / "query.sql").write_text(f"{self._sink(address, table)}{query}")
+
+    def poison(self, folder: Path) -> int:
+        """How many malformed lines are in the output for them."""
+        lines = (file.read_text().splitlines() for file in (folder / "poison").glob("*.json"))
+        return sum(map(len, lines))
 
     def _sink(self, address: str, table: str) -> str:
         if self.sink == "postgres":
@@ -94,7 +117,19 @@ class Scenario:
         return Counter(found.fetchall())
 
 
-SCENARIOS = tuple(Scenario(query, sink) for query in QUERIES for sink in SINKS)
+SCENARIOS = (
+    *(Scenario(query, sink) for query in QUERIES for sink in SINKS),
+    *(Scenario("interval", sink, is_poisoned=True) for sink in SINKS),
+)
+
+
+def _poison(data: Path) -> None:
+    """Put lines that cannot be read into every file: torn ones, values of other types, numbers out of range."""
+    for file in data.glob("*/*.json"):
+        moment = file.stat().st_mtime
+        with file.open("a") as lines:
+            lines.writelines(f"{line}\n" for line in POISON)
+        os.utime(file, (moment, moment))
 
 
 def _write_data(data: Path, files: int, seed: int = 7) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from faults.__main__ import harmed, main, table
-from faults.scenarios import SCENARIOS
+from faults.scenarios import POISON, SCENARIOS
 from faults.servers import Servers
 
 
@@ -23,14 +23,17 @@ def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
-def test_a_query_that_is_killed_has_the_rows_of_the_join(tmp_path: Path) -> None:
-    [scenario] = [one for one in SCENARIOS if one.name == "interval into files"]
+def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_path: Path) -> None:
+    [scenario] = [one for one in SCENARIOS if one.name == "poisoned interval into files"]
     options = Namespace(kinds=("jvm", "worker"), kills=2, files=8, seed=3, hindrances=False)
-    scenario.make(tmp_path, options.files, "", "")
-    outcome = harmed(scenario, tmp_path, Servers(None, None), options)
+    project = tmp_path / "project"
+    scenario.make(tmp_path / "clean", options.files, "", "")
+    scenario.make(project, options.files, "", "", has_poison=True)
+    outcome = harmed(scenario, project, Servers(None, None), options)
     assert sum(outcome.done.values()) == options.kills, table([outcome])
     assert outcome.starts >= 2
-    orders, deliveries = (f"'{tmp_path}/data/{name}/*.json'" for name in ("orders", "deliveries"))
+    orders, deliveries = (f"'{tmp_path}/clean/data/{name}/*.json'" for name in ("orders", "deliveries"))
     joined = f"""SELECT o.id, o.n, d.n FROM {orders} o LEFT JOIN {deliveries} d
         ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
-    assert scenario.rows(tmp_path, "", "") == Counter(duckdb.sql(joined).fetchall())
+    assert scenario.rows(project, "", "") == Counter(duckdb.sql(joined).fetchall())
+    assert scenario.poison(project) == options.files * len(POISON)
