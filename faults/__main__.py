@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.processes import Run
-from faults.scenarios import POISON, SCENARIOS, Rows, Scenario
+from faults.scenarios import SCENARIOS, Rows, Scenario
 from faults.servers import Servers, servers
 
 KILLS = ("group", "jvm", "worker", "ready")
@@ -37,6 +37,8 @@ HINDRANCES = ("restart", "second", "rival", "restored", "full", "read-only")
 BATCH_SECONDS, END_SECONDS = 45, 900
 RETRIES = 3
 """So often the last run is started, if it ends with a code that says that it may be."""
+RIVAL_BATCHES = 3
+"""So many batches a second driver without the locks of the first reports, before it is killed."""
 BIG, SMALL = "2g", "2m"
 
 
@@ -89,12 +91,9 @@ def disturb(scenario: Scenario, place: Path, found: Servers, options: argparse.N
     run = Run(calm, "--end")
     if run.wait(END_SECONDS) != 0:
         raise SystemExit(f"{scenario.name} fails undisturbed: {run.said.read_text()[-2000:]}")
-    expected = scenario.rows(calm, address, names[0])
+    expected = scenario.rows(calm, address, names[0]) + scenario.expected_poison(disturbed)
     outcome = harmed(scenario, disturbed, found, options)
-    _compare(outcome, expected, scenario.rows(disturbed, address, names[1]))
-    if scenario.is_poisoned:
-        # Those of one source go to an output, each once.
-        outcome.lost += abs(options.files * len(POISON) - scenario.poison(disturbed))
+    _compare(outcome, expected, scenario.rows(disturbed, address, names[1]) + scenario.poison(disturbed))
     return outcome
 
 
@@ -110,8 +109,7 @@ def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, opt
     """Do all harm, one after the other, each at a random moment between two batches or inside one."""
     chance = random.Random(options.seed)
     harms = [kind for kind in options.kinds for _ in range(options.kills // len(options.kinds))]
-    if options.hindrances:
-        harms += [kind for kind in HINDRANCES if _is_possible(kind, outcome.scenario, disk)]
+    harms += [kind for kind in options.hindrances if _is_possible(kind, outcome.scenario, disk)]
     chance.shuffle(harms)
     run = _start(project, outcome)
     for harm in harms:
@@ -179,12 +177,12 @@ def _rival(project: Path, outcome: Outcome) -> None:
                   for lock in sorted((project / "storage").glob("in-use*.lock"))]  # fmt: skip
         script = " && ".join([*mounts, 'exec "$@"'])
         rival = Run(project, before=("unshare", "--mount", "sh", "-c", script, "rival"))
-        for _ in range(2):
-            rival.next_batch(BATCH_SECONDS)
+        batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
         code = rival.process.poll()
         rival.kill("group")
         rival.wait(BATCH_SECONDS)
-        outcome.ends[f"rival: {'went on' if code is None else code}"] += 1
+        count = sum(batch is not None for batch in batches)
+        outcome.ends[f"rival, {count} batches: {'killed' if code is None else code}"] += 1
 
 
 def _restored(run: Run, project: Path, outcome: Outcome) -> Run:
@@ -204,6 +202,8 @@ def _restored(run: Run, project: Path, outcome: Outcome) -> Run:
             for _ in range(3):
                 run.next_batch(BATCH_SECONDS)
     _put_back(older, checkpoints)
+    outcome.done["restored"] -= 1
+    outcome.done[f"restored by {_planned(newer) - _planned(older)} batches"] += 1
     run = _start(project, outcome)
     run.next_batch(BATCH_SECONDS)
     if run.is_running:
@@ -213,6 +213,12 @@ def _restored(run: Run, project: Path, outcome: Outcome) -> Run:
     outcome.ends[f"restored: {'refused' if refused else run.process.poll()}"] += 1
     _put_back(newer, checkpoints)
     return _start(project, outcome)
+
+
+def _planned(checkpoints: Path) -> int:
+    """How many batches the queries of a copy have planned."""
+    offsets = (folder for folder in checkpoints.rglob("offsets") if folder.is_dir())
+    return sum(max((int(file.name) for file in folder.glob("[0-9]*")), default=-1) for folder in offsets)
 
 
 def _put_back(copy: Path, checkpoints: Path) -> None:
@@ -269,11 +275,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
     parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
     parser.add_argument("--seed", type=int, default=1, help="when what is killed")
-    parser.add_argument("--no-hindrances", dest="hindrances", action="store_false", help="kills alone")
+    hindrances = f"what else happens, once to each query, of {', '.join(HINDRANCES)}"
+    parser.add_argument("--hindrances", default=",".join(HINDRANCES), metavar="NAME,...", help=hindrances)
+    parser.add_argument("--no-hindrances", dest="hindrances", action="store_const", const="", help="kills alone")
     options = parser.parse_args(arguments)
     wrong = [name for name in options.only.split(",") if name not in known]
     if wrong:
         parser.error(f"there is no {wrong[0]}; there are {', '.join(known)}")
+    options.hindrances = [name for name in options.hindrances.split(",") if name]
+    wrong = [name for name in options.hindrances if name not in HINDRANCES]
+    if wrong:
+        parser.error(f"there is no {wrong[0]}; there are {', '.join(HINDRANCES)}")
     options.kinds = KILLS
     options.scenarios = [known[name] for name in options.only.split(",")]
     return options

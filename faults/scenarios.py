@@ -2,7 +2,7 @@
 
 A batch is one file of each source and all files are there from the start, so that every run has the same batches and
 must have the same result, wherever it was interrupted. Some have poison among their data: lines that cannot be read.
-These are dropped, or go to an output of their own, and the rows are those of a run without them.
+These go to an output of their own, each once, and the rows are those of a run without them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN
 }
 SINKS = ("files", "postgres", "kafka")
 POISON = ('{"id": 1, "t": ', "not JSON", '{"id": "x", "order_id": "x", "t": 1, "n": 1}', '{"n": 99999999999, "t": 1}')
-"""Lines that are no rows."""
+"""Lines that are not rows."""
 POISON_SINK = "CREATE SINK poison USING json OPTIONS (path 'poison');\n"
 
 
@@ -76,7 +76,7 @@ class Scenario:
         _write_data(folder / "data", files)
         query = QUERIES[self.query]
         if self.is_poisoned:
-            # Dropped from one source; those of the other go to an output.
+            # One source says so itself, for the other the output is enough: those of both go there.
             query = query.replace("data/deliveries',", "data/deliveries', malformed 'drop',")
             query = f"{POISON_SINK}{query.rstrip().removesuffix(';')}\nMALFORMED INTO poison;\n"
         if has_poison:
@@ -85,10 +85,21 @@ class Scenario:
         (folder / "watersmeet.yml").write_text("name: faults\n")
         (folder / "sql" / "query.sql").write_text(f"{self._sink(address, table)}{query}")
 
-    def poison(self, folder: Path) -> int:
-        """How many malformed lines are in the output for them."""
-        lines = (file.read_text().splitlines() for file in (folder / "poison").glob("*.json"))
-        return sum(map(len, lines))
+    def poison(self, folder: Path) -> Rows:
+        """The places and texts of malformed lines in the output for them."""
+        lines = (line for file in (folder / "poison").glob("*.json") for line in file.read_text().splitlines())
+        return Counter((row["place"], row["value"]) for row in map(json.loads, lines))
+
+    def expected_poison(self, folder: Path) -> Rows:
+        """The places and texts of the malformed lines that are in the data."""
+        if not self.is_poisoned:
+            return Counter()
+        return Counter(
+            (f"{file}, line {number}", line)
+            for file in (folder / "data").glob("*/*.json")
+            for number, line in enumerate(file.read_text().splitlines(), 1)
+            if line in POISON
+        )
 
     def _sink(self, address: str, table: str) -> str:
         if self.sink == "postgres":

@@ -19,13 +19,15 @@ def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     assert "make faults" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["--only", "nothing"])
+    with pytest.raises(SystemExit):
+        main(["--hindrances", "nothing"])
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_path: Path) -> None:
     [scenario] = [one for one in SCENARIOS if one.name == "poisoned interval into files"]
-    options = Namespace(kinds=("jvm", "worker"), kills=2, files=8, seed=3, hindrances=False)
+    options = Namespace(kinds=("jvm", "worker"), kills=2, files=8, seed=3, hindrances=())
     project = tmp_path / "project"
     scenario.make(tmp_path / "clean", options.files, "", "")
     scenario.make(project, options.files, "", "", has_poison=True)
@@ -36,4 +38,6 @@ def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_pa
     joined = f"""SELECT o.id, o.n, d.n FROM {orders} o LEFT JOIN {deliveries} d
         ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
     assert scenario.rows(project, "", "") == Counter(duckdb.sql(joined).fetchall())
-    assert scenario.poison(project) == options.files * len(POISON)
+    poison = scenario.poison(project)
+    assert poison == scenario.expected_poison(project)
+    assert poison.total() == 2 * options.files * len(POISON)
