@@ -138,9 +138,9 @@ def _harm(project: Path, outcome: Outcome, found: Servers, disk: str | None, opt
 def _is_possible(kind: str, scenario: Scenario, disk: str | None) -> bool:
     if kind == "restart":
         return scenario.sink != "files"
-    if kind == "restored":
-        return scenario.can_write_again
-    return disk is not None or kind == "second"
+    if kind in ("rival", "restored") and not scenario.can_write_again:
+        return False
+    return disk is not None or kind in ("second", "restored")
 
 
 def _do(harm: str, run: Run, project: Path, outcome: Outcome, found: Servers, disk: str | None) -> Run:

@@ -11,9 +11,10 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 import psycopg
@@ -33,6 +34,13 @@ TABLES = """CREATE TABLE orders (id BIGINT, t BIGINT, n INT, PRIMARY KEY (id))
 CREATE TABLE deliveries (order_id BIGINT, t BIGINT, n INT, PRIMARY KEY (order_id))
     USING json OPTIONS (path 'data/deliveries', maxFilesPerTrigger '1');
 """
+DEBEZIUM = """CREATE TABLE orders (id BIGINT, t BIGINT, n INT, day DATE, at TIMESTAMP, PRIMARY KEY (id))
+    CHANGES FROM debezium
+    USING text OPTIONS (path 'data/orders', debezium.time 'millis', maxFilesPerTrigger '1');
+CREATE TABLE deliveries (order_id BIGINT, t BIGINT, n INT, day DATE, at TIMESTAMP, PRIMARY KEY (order_id))
+    CHANGES FROM debezium
+    USING text OPTIONS (path 'data/deliveries', debezium.time 'millis', maxFilesPerTrigger '1');
+"""
 QUERIES: Mapping[str, str] = {
     "interval": f"""{ORDERS}
 INSERT INTO result SELECT STREAM o.id, o.n AS a, d.n AS b
@@ -45,10 +53,21 @@ FROM orders o WINDOW (COUNT 20) JOIN deliveries d WINDOW (COUNT 20) ON o.id = d.
     "table": f"""{TABLES}
 INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
 """,
+    "debezium": f"""{DEBEZIUM}
+INSERT INTO result SELECT TABLE o.id, o.n AS a, d.n AS b, o.day, o.at, d.day AS delivery_day, d.at AS delivered_at
+FROM orders o LEFT JOIN deliveries d ON o.id = d.order_id;
+""",
 }
+TABLE_QUERIES = ("table", "debezium")
 SINKS = ("files", "postgres", "kafka")
 POISON = ('{"id": 1, "t": ', "not JSON", '{"id": "x", "order_id": "x", "t": 1, "n": 1}', '{"n": 99999999999, "t": 1}')
-"""Lines that are not rows."""
+"""Lines, and values of records, that are not rows."""
+DEBEZIUM_POISON = (
+    "not JSON", '{"op": "c", "after": {"id": 1, "order_id": 1, "n": 1, "day": 99999999999}}',
+    '{"op": "c", "after": {"id": 1, "order_id": 1, "n": 1, "at": 9223372036854775807}}',
+    '{"op": "c", "after": {"id": "x", "order_id": "x", "n": 1}}',
+)  # fmt: skip
+"""Records that are not changes, or that have dates and times out of range."""
 POISON_SINK = "CREATE SINK poison USING json OPTIONS (path 'poison');\n"
 
 
@@ -59,57 +78,65 @@ class Scenario:
     query: str
     sink: str
     is_poisoned: bool = False
+    source: Literal["files", "topics"] = "files"
 
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"{'poisoned ' if self.is_poisoned else ''}{self.query} into {self.sink}"
+        source = " from topics" if self.source == "topics" else ""
+        return f"{'poisoned ' if self.is_poisoned else ''}{self.query}{source} into {self.sink}"
 
     @property
     def can_write_again(self) -> bool:
-        """Whether an older checkpoint can be put back without loss: the sink refuses it, or replaces what it wrote."""
+        """Whether batches can be written again, or by two drivers: the sink refuses it, or replaces what it wrote."""
         # A topic that gets records by key, at least once, keeps an old record of a key that does not change again.
-        return (self.query, self.sink) != ("table", "kafka")
+        return self.query not in TABLE_QUERIES or self.sink != "kafka"
+
+    @property
+    def poison_lines(self) -> tuple[str, ...]:
+        """The lines that cannot be read, which are in every file."""
+        return DEBEZIUM_POISON if self.query == "debezium" else POISON
 
     def make(self, folder: Path, files: int, address: str, table: str, *, has_poison: bool = False) -> None:
         """Write the project and its data into a folder."""
         _write_data(folder / "data", files)
         query = QUERIES[self.query]
+        if self.query == "debezium":
+            _wrap_in_debezium(folder / "data")
         if self.is_poisoned:
             # One source says so itself, for the other the output is enough: those of both go there.
             query = query.replace("data/deliveries',", "data/deliveries', malformed 'drop',")
             query = f"{POISON_SINK}{query.rstrip().removesuffix(';')}\nMALFORMED INTO poison;\n"
         if has_poison:
-            _poison(folder / "data")
+            _poison(folder / "data", self.poison_lines)
+        if self.source == "topics":
+            query = _read_from_topics(query, folder / "data", address, table)
         (folder / "sql").mkdir()
         (folder / "watersmeet.yml").write_text("name: faults\n")
         (folder / "sql" / "query.sql").write_text(f"{self._sink(address, table)}{query}")
 
     def poison(self, folder: Path) -> Rows:
-        """The places and texts of malformed lines in the output for them."""
+        """The malformed lines in the output for them, with their sources."""
         lines = (line for file in (folder / "poison").glob("*.json") for line in file.read_text().splitlines())
-        return Counter((row["place"], row["value"]) for row in map(json.loads, lines))
+        return Counter((row["source"], row["value"]) for row in map(json.loads, lines))
 
     def expected_poison(self, folder: Path) -> Rows:
-        """The places and texts of the malformed lines that are in the data."""
+        """The malformed lines that are in the data, with their sources."""
         if not self.is_poisoned:
             return Counter()
-        return Counter(
-            (f"{file}, line {number}", line)
-            for file in (folder / "data").glob("*/*.json")
-            for number, line in enumerate(file.read_text().splitlines(), 1)
-            if line in POISON
-        )
+        files = (folder / "data").glob("*/*.json")
+        lines = ((file.parent.name, line) for file in files for line in file.read_text().splitlines())
+        return Counter((source, line) for source, line in lines if line in self.poison_lines)
 
     def _sink(self, address: str, table: str) -> str:
         if self.sink == "postgres":
             return f"CREATE SINK result USING postgres OPTIONS (dsn '{address}', table '{table}');\n"
         if self.sink == "kafka":
             # By key the latest record counts, so a table may get a batch again.
-            how = "changes 'upsert'" if self.query == "table" else "delivery 'exactly_once', value.format 'json'"
+            how = "changes 'upsert'" if self.query in TABLE_QUERIES else "delivery 'exactly_once', value.format 'json'"
             where = f"kafka.bootstrap.servers '{address}', topic '{table}', partitions '2'"
             return f"CREATE SINK result USING kafka OPTIONS ({where}, {how});\n"
-        changes = ", changes 'snapshot'" if self.query == "table" else ""
+        changes = ", changes 'snapshot'" if self.query in TABLE_QUERIES else ""
         return f"CREATE SINK result USING parquet OPTIONS (path 'result'{changes});\n"
 
     def rows(self, folder: Path, address: str, table: str) -> Rows:
@@ -121,26 +148,53 @@ class Scenario:
             from faults.topics import read
 
             found = read(address, table)
-            kept = {one.key: one for one in found}.values() if self.query == "table" else found
+            kept = {one.key: one for one in found}.values() if self.query in TABLE_QUERIES else found
             return Counter(tuple(one.row[name] for name in ("id", "a", "b")) for one in kept if one.value is not None)
-        within = "current/*.parquet" if self.query == "table" else "*.parquet"
+        within = "current/*.parquet" if self.query in TABLE_QUERIES else "*.parquet"
         found = duckdb.sql(f"SELECT id, a, b FROM read_parquet('{folder / 'result' / within}')")
         return Counter(found.fetchall())
 
 
 SCENARIOS = (
-    *(Scenario(query, sink) for query in QUERIES for sink in SINKS),
+    *(Scenario(query, sink) for query in ("interval", "window", "table") for sink in SINKS),
     *(Scenario("interval", sink, is_poisoned=True) for sink in SINKS),
+    Scenario("interval", "kafka", is_poisoned=True, source="topics"),
+    Scenario("debezium", "postgres", is_poisoned=True),
 )
 
 
-def _poison(data: Path) -> None:
+def _poison(data: Path, poison: Sequence[str]) -> None:
     """Put lines that cannot be read into every file: torn ones, values of other types, numbers out of range."""
+    _rewrite(data, lambda lines: [*lines, *poison])
+
+
+def _wrap_in_debezium(data: Path) -> None:
+    """Make changes of all rows, with a date and a time each."""
+    _rewrite(data, lambda lines: [f'{{"op": "c", "after": {{"day": 20000, "at": 1000, {line[1:]}}}' for line in lines])
+
+
+def _rewrite(data: Path, change: Callable[[list[str]], list[str]]) -> None:
+    """Change the lines of every file, and not its time."""
     for file in data.glob("*/*.json"):
         moment = file.stat().st_mtime
-        with file.open("a") as lines:
-            lines.writelines(f"{line}\n" for line in POISON)
+        file.write_text("".join(f"{line}\n" for line in change(file.read_text().splitlines())))
         os.utime(file, (moment, moment))
+
+
+def _read_from_topics(query: str, data: Path, address: str, table: str) -> str:
+    """Send the lines of all files to topics, in order; gives the query over these, with some records per batch."""
+    from faults.topics import Record, create, send
+
+    for source in ("orders", "deliveries"):
+        topic = f"{table}_{source}"
+        create(address, topic)
+        lines = (line for file in sorted((data / source).glob("*.json")) for line in file.read_text().splitlines())
+        send(address, topic, [Record(None, line.encode()) for line in lines])
+        options = f"kafka.bootstrap.servers '{address}', subscribe '{topic}', value.format 'json'"
+        query = query.replace(f"path 'data/{source}'", f"{options}, startingOffsets 'earliest'")
+    return query.replace("USING json OPTIONS (kafka", "USING kafka OPTIONS (kafka").replace(
+        "maxFilesPerTrigger '1'", "maxOffsetsPerTrigger '30'"
+    )
 
 
 def _write_data(data: Path, files: int, seed: int = 7) -> None:
