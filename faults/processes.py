@@ -26,20 +26,27 @@ class Run:
         """Start it; ``before``: what its command line begins with."""
         command = [*before, WATERSMEET, "run", str(project), "--master", "local[2]", "--format", "json", *options]
         self.said = project / "said.txt"
+        self._began = self.said.stat().st_size if self.said.exists() else 0
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True
             )
         self._batches: Queue[int] = Queue()
         self.last_lines: deque[str] = deque(maxlen=5)
-        Thread(target=self._read, daemon=True).start()
+        self._refusals: list[str] = []
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.last_lines.append(line)
-            with suppress(ValueError, KeyError):
-                self._batches.put(json.loads(line)["batch"])
+            with suppress(ValueError):
+                report = json.loads(line)
+                if "batch" in report:
+                    self._batches.put(report["batch"])
+                elif "refusals" in report:
+                    self._refusals.append(line)
 
     def next_batch(self, seconds: float) -> int | None:
         """The next batch that it reports; None if it reports none in that time, or has ended."""
@@ -49,6 +56,13 @@ class Run:
             if self.process.poll() is not None:
                 return None
         return None
+
+    @property
+    def errors(self) -> str:
+        """Its refusals, and what runs of the project have written to the standard error since it began."""
+        if not self.is_running:
+            self._reader.join(10)
+        return self.said.read_bytes()[self._began :].decode(errors="replace") + "".join(self._refusals)
 
     @property
     def is_running(self) -> bool:

@@ -2,7 +2,7 @@
 
 A batch is one file of each source and all files are there from the start, so that every run has the same batches and
 must have the same result, wherever it was interrupted. Some have poison among their data: lines that cannot be read.
-These go to an output of their own, each once, and the rows are those of a run without them.
+These are dropped, or go to an output of their own, each once, and the rows are those of a run without them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Scenario:
 
     query: str
     sink: str
-    is_poisoned: bool = False
+    malformed: Literal["", "drop", "into"] = ""
+    """What becomes of lines that cannot be read, which are among the data unless this is empty."""
     source: Literal["files", "topics"] = "files"
 
     @property
@@ -85,6 +86,21 @@ class Scenario:
         """What people call it."""
         source = " from topics" if self.source == "topics" else ""
         return f"{'poisoned ' if self.is_poisoned else ''}{self.query}{source} into {self.sink}"
+
+    @property
+    def is_poisoned(self) -> bool:
+        """Whether lines that cannot be read are among the data."""
+        return self.malformed != ""
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the sink is a folder that holds a table as it is."""
+        return self.sink == "files" and self.query in TABLE_QUERIES
+
+    @property
+    def refuses_older_checkpoint(self) -> bool:
+        """Whether the sink refuses a checkpoint that was put back; files of rows are written again."""
+        return self.sink != "files" or self.has_snapshot
 
     @property
     def can_write_again(self) -> bool:
@@ -104,8 +120,11 @@ class Scenario:
         if self.query == "debezium":
             _wrap_in_debezium(folder / "data")
         if self.is_poisoned:
-            # One source says so itself, for the other the output is enough: those of both go there.
             query = query.replace("data/deliveries',", "data/deliveries', malformed 'drop',")
+        if self.malformed == "drop":
+            query = query.replace("data/orders',", "data/orders', malformed 'drop',")
+        if self.malformed == "into":
+            # One source says so itself, for the other the output is enough: those of both go there.
             query = f"{POISON_SINK}{query.rstrip().removesuffix(';')}\nMALFORMED INTO poison;\n"
         if has_poison:
             _poison(folder / "data", self.poison_lines)
@@ -122,7 +141,7 @@ class Scenario:
 
     def expected_poison(self, folder: Path) -> Rows:
         """The malformed lines that are in the data, with their sources."""
-        if not self.is_poisoned:
+        if self.malformed != "into":
             return Counter()
         files = (folder / "data").glob("*/*.json")
         lines = ((file.parent.name, line) for file in files for line in file.read_text().splitlines())
@@ -157,9 +176,10 @@ class Scenario:
 
 SCENARIOS = (
     *(Scenario(query, sink) for query in ("interval", "window", "table") for sink in SINKS),
-    *(Scenario("interval", sink, is_poisoned=True) for sink in SINKS),
-    Scenario("interval", "kafka", is_poisoned=True, source="topics"),
-    Scenario("debezium", "postgres", is_poisoned=True),
+    *(Scenario("interval", sink, malformed="into") for sink in SINKS),
+    Scenario("interval", "kafka", malformed="into", source="topics"),
+    Scenario("debezium", "postgres", malformed="into"),
+    Scenario("debezium", "files", malformed="drop"),
 )
 
 

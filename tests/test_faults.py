@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
 import duckdb
 import pytest
-from faults.__main__ import harmed, main, table
+from faults.__main__ import main
+from faults.harms import Plan, run_disturbed
+from faults.outcomes import make_table
 from faults.scenarios import POISON, SCENARIOS
 from faults.servers import Servers
 
@@ -27,17 +28,18 @@ def test_it_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.timeout(400)
 def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_path: Path) -> None:
     [scenario] = [one for one in SCENARIOS if one.name == "poisoned interval into files"]
-    options = Namespace(kinds=("jvm", "worker"), kills=2, files=8, seed=3, hindrances=())
+    files, plan = 8, Plan(kills=2, kinds=("jvm", "worker"), hindrances=(), seed=3)
     project = tmp_path / "project"
-    scenario.make(tmp_path / "clean", options.files, "", "")
-    scenario.make(project, options.files, "", "", has_poison=True)
-    outcome = harmed(scenario, project, Servers(None, None), options)
-    assert sum(outcome.done.values()) == options.kills, table([outcome])
+    scenario.make(tmp_path / "clean", files, "", "")
+    scenario.make(project, files, "", "", has_poison=True)
+    outcome = run_disturbed(scenario, project, "", Servers(None, None), plan)
+    assert sum(outcome.done.values()) == plan.kills, make_table([outcome])
     assert outcome.starts >= 2
+    assert not outcome.problems
     orders, deliveries = (f"'{tmp_path}/clean/data/{name}/*.json'" for name in ("orders", "deliveries"))
     joined = f"""SELECT o.id, o.n, d.n FROM {orders} o LEFT JOIN {deliveries} d
         ON o.id = d.order_id AND d.t BETWEEN o.t AND o.t + 90"""
     assert scenario.rows(project, "", "") == Counter(duckdb.sql(joined).fetchall())
     poison = scenario.poison(project)
     assert poison == scenario.expected_poison(project)
-    assert poison.total() == 2 * options.files * len(POISON)
+    assert poison.total() == 2 * files * len(POISON)

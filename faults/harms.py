@@ -1,0 +1,187 @@
+"""The faults that happen to a run, one after the other, each at a random moment between two batches or inside one."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from faults.outcomes import Outcome
+from faults.processes import Run
+from faults.scenarios import Scenario
+from faults.servers import Servers
+
+KILLS = ("group", "jvm", "worker", "ready")
+HINDRANCES = ("restart", "second", "rival", "restored", "full", "read-only")
+NEED_INPUT = ("rival", "restored")
+"""They prove something only while batches are left to write, so they come first."""
+BATCH_SECONDS, IDLE_SECONDS, END_SECONDS = 150, 15, 900
+"""How long to wait for a batch, with the start before it; for one after all was read once; for the last run."""
+RETRIES = 3
+"""How often the last run is started, if it ends with a code that says that it may be."""
+RIVAL_BATCHES = 3
+"""How many batches a second driver without the locks of the first reports, before it is killed."""
+BIG, SMALL = "2g", "2m"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How often to kill, with which kinds of kills, what else happens once, and the seed of the moments."""
+
+    kills: int
+    kinds: Sequence[str] = KILLS
+    hindrances: Sequence[str] = HINDRANCES
+    seed: int = 1
+
+    def harms(self, scenario: Scenario, chance: random.Random, *, has_disk: bool) -> list[str]:
+        """All faults of a scenario, in their order."""
+        kills = [kind for kind in self.kinds for _ in range(self.kills // len(self.kinds))]
+        harms = kills + [kind for kind in self.hindrances if _is_possible(kind, scenario, has_disk=has_disk)]
+        chance.shuffle(harms)
+        return sorted(harms, key=lambda harm: harm not in NEED_INPUT)
+
+
+def _is_possible(kind: str, scenario: Scenario, *, has_disk: bool) -> bool:
+    if kind == "restart":
+        return scenario.sink != "files"
+    if kind in NEED_INPUT and not scenario.can_write_again:
+        return False
+    return has_disk or kind in ("second", "restored")
+
+
+def run_disturbed(scenario: Scenario, project: Path, table: str, servers: Servers, plan: Plan) -> Outcome:
+    """Run a project of a scenario, disturbed, to its end; its rows are not compared yet."""
+    outcome = Outcome(scenario)
+    with _make_disk(project / "storage") as disk:
+        Disturbed(project, table, servers, outcome, disk, random.Random(plan.seed)).run(plan)
+    return outcome
+
+
+@dataclass
+class Disturbed:
+    """A project that runs and is disturbed. ``disk``: that of its storage, if it has one of its own."""
+
+    project: Path
+    table: str
+    servers: Servers
+    outcome: Outcome
+    disk: Path | None
+    chance: random.Random
+    is_drained: bool = False
+    """Whether a run has read all input."""
+
+    def run(self, plan: Plan) -> None:
+        """Do all harm, and run to the end."""
+        run = self.start()
+        for harm in plan.harms(self.outcome.scenario, self.chance, has_disk=self.disk is not None):
+            if self._wait_for_batch(run) is None and not run.is_running:
+                self.end(run)
+                run = self.start()
+                self._wait_for_batch(run)
+            time.sleep(self.chance.random())
+            run = self._harm(harm, run)
+        run.kill("group")
+        run.wait(BATCH_SECONDS)
+        self._finish()
+
+    def start(self, *options: str) -> Run:
+        """Start a run."""
+        self.outcome.starts += 1
+        return Run(self.project, *options)
+
+    def end(self, run: Run) -> None:
+        """Wait for the end of a run, and note it."""
+        code = run.wait(60)
+        self.outcome.ends["hung" if code is None else str(code)] += 1
+
+    def _wait_for_batch(self, run: Run) -> int | None:
+        batch = run.next_batch(IDLE_SECONDS if self.is_drained else BATCH_SECONDS)
+        self.is_drained |= batch is None and run.is_running
+        return batch
+
+    def _finish(self) -> None:
+        name = self.outcome.scenario.name
+        for _ in range(RETRIES):
+            last = Run(self.project, "--end")
+            code = last.wait(END_SECONDS)
+            if code == 0:
+                return
+            self.outcome.ends[f"last: {code}"] += 1
+            log = (self.project / "storage" / "watersmeet.log").read_text()[-3000:]
+            print(f"{name}, last run: {code}: {''.join(last.last_lines)}{last.errors}{log}", file=sys.stderr)
+            if code not in (4, 5):
+                break
+        raise SystemExit(f"{name} does not go on")
+
+    def _harm(self, harm: str, run: Run) -> Run:
+        if harm in KILLS:
+            return self._kill(harm, run)
+        if harm == "restored":
+            from faults.restoring import restore
+
+            return restore(self, run)
+        self.outcome.done[harm] += 1
+        if harm == "restart":
+            self.servers.restart(self.outcome.scenario.sink)
+        elif harm == "second":
+            self._start_second(run)
+        elif harm == "rival":
+            self._start_rival(run)
+        else:
+            option = f"size={SMALL}" if harm == "full" else "ro"
+            subprocess.run(["mount", "-o", f"remount,{option}", str(self.disk)], check=False, capture_output=True)
+            time.sleep(5)
+            subprocess.run(["mount", "-o", f"remount,rw,size={BIG}", str(self.disk)], check=False)
+        return run
+
+    def _kill(self, kind: str, run: Run) -> Run:
+        self.outcome.done[kind if run.kill(kind) else f"{kind} (none)"] += 1
+        if kind not in ("group", "jvm"):
+            return run
+        self.end(run)
+        return self.start()
+
+    def _start_second(self, run: Run) -> None:
+        """Start a second run on this machine, which must be refused."""
+        second = Run(self.project, "--once")
+        code = second.wait(BATCH_SECONDS)
+        self.outcome.ends[f"second run: {code}"] += 1
+        if run.is_running and "IN_USE" not in second.errors:
+            self.outcome.problems.append(f"a second run was not refused, and ended with {code}: {second.errors[-300:]}")
+
+    def _start_rival(self, run: Run) -> None:
+        """Let a second driver run on the checkpoint that has other locks, as one on another host would."""
+        with TemporaryDirectory(prefix="locks") as folder:
+            locks = sorted((self.project / "storage").glob("in-use*.lock"))
+            mounts = [f"touch {folder}/{lock.name} && mount --bind {folder}/{lock.name} {lock}" for lock in locks]
+            script = " && ".join([*mounts, 'exec "$@"'])
+            rival = Run(self.project, before=("unshare", "--mount", "sh", "-c", script, "rival"))
+            batches = [rival.next_batch(BATCH_SECONDS) for _ in range(RIVAL_BATCHES)]
+            code = rival.process.poll()
+            first = "went on" if run.is_running else f"ended with {run.process.poll()}"
+            rival.kill("group")
+            rival.wait(BATCH_SECONDS)
+        count = sum(batch is not None for batch in batches)
+        self.outcome.ends[f"rival, {count} batches: {'killed' if code is None else code}, first {first}"] += 1
+        if "IN_USE" in rival.errors:
+            self.outcome.problems.append("a rival saw the locks of the first run")
+        elif not count and code is None:
+            self.outcome.problems.append("a rival neither wrote nor ended")
+
+
+@contextmanager
+def _make_disk(folder: Path) -> Iterator[Path | None]:
+    """A disk of its own for a folder, if we may make one; else None, and disks are left in peace."""
+    folder.mkdir(parents=True)
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={BIG}", "tmpfs", str(folder)], capture_output=True)
+    try:
+        yield folder if made.returncode == 0 else None
+    finally:
+        if made.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=False)

@@ -1,0 +1,53 @@
+"""What was done to a scenario, and what became of its rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.table import Table
+
+from faults.scenarios import Rows, Scenario
+
+
+@dataclass
+class Outcome:
+    """The faults and the ends of a scenario, and its rows compared with those of an undisturbed run.
+
+    ``problems``: faults that did not happen, or after which something else happened than the documents promise.
+    """
+
+    scenario: Scenario
+    done: Counter[str] = field(default_factory=Counter[str])
+    starts: int = 0
+    ends: Counter[str] = field(default_factory=Counter[str])
+    problems: list[str] = field(default_factory=list[str])
+    rows: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every row is there as often as it should, after all faults."""
+        return self.rows > 0 and not self.lost and not self.doubled and not self.problems
+
+    def compare(self, expected: Rows, actual: Rows) -> None:
+        """Count the rows, and those that are lost or doubled."""
+        self.rows = expected.total()
+        self.lost = (expected - actual).total()
+        self.doubled = (actual - expected).total()
+
+
+def make_table(outcomes: Sequence[Outcome]) -> Table:
+    """All scenarios, a row each."""
+    table = Table(title="Faults, and the rows that came out")
+    for name in ("query", "faults", "starts", "ends by exit code", "rows", "lost", "doubled", "problems"):
+        table.add_column(name)
+    for outcome in outcomes:
+        done = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.done.items()) if count)
+        ends = ", ".join(f"{code}: {count}" for code, count in sorted(outcome.ends.items()))
+        numbers = (outcome.rows, outcome.lost, outcome.doubled)
+        problems = "; ".join(outcome.problems) or "none"
+        table.add_row(outcome.scenario.name, done, str(outcome.starts), ends, *map(str, numbers), problems)
+    return table
