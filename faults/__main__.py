@@ -54,8 +54,8 @@ def disturb(scenario: Scenario, place: Path, found: Servers, files: int, plan: P
     address = found.address(scenario.sink)
     names = [f"{scenario.name.split(' into ')[0].replace(' ', '_')}_{what}" for what in ("calm", "disturbed")]
     calm, disturbed = (place / what for what in ("calm", "disturbed"))
-    scenario.make(calm, files, address, names[0])
-    scenario.make(disturbed, files, address, names[1], has_poison=scenario.is_poisoned)
+    scenario.make(calm, files, address, names[0], is_calm=True)
+    scenario.make(disturbed, files, address, names[1], is_calm=False)
     run = Run(calm, "--end")
     if run.wait(END_SECONDS) != 0:
         raise SystemExit(f"{scenario.name} fails undisturbed: {run.errors[-2000:]}")

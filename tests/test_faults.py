@@ -30,8 +30,8 @@ def test_a_query_that_is_killed_and_reads_poison_has_the_rows_of_the_join(tmp_pa
     [scenario] = [one for one in SCENARIOS if one.name == "poisoned interval into files"]
     files, plan = 8, Plan(kills=2, kinds=("jvm", "worker"), hindrances=(), seed=3)
     project = tmp_path / "project"
-    scenario.make(tmp_path / "clean", files, "", "")
-    scenario.make(project, files, "", "", has_poison=True)
+    scenario.make(tmp_path / "clean", files, "", "", is_calm=True)
+    scenario.make(project, files, "", "", is_calm=False)
     outcome = run_disturbed(scenario, project, "", Servers(None, None), plan)
     assert sum(outcome.done.values()) == plan.kills, make_table([outcome])
     assert outcome.starts >= 2

@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, starmap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -27,7 +28,7 @@ from rich.table import Table
 
 import watersmeet as ws
 from faults.retries.failing import POINTS, AfterCommit, FailingProcessor, Fault, Kind
-from faults.retries.queries import QUERIES, script, write_rows
+from faults.retries.queries import ONE_BATCH_PER_START, QUERIES, script, write_rows
 from watersmeet.spark.compile import compiler
 from watersmeet.spark.session import session
 from watersmeet.spark.state.look import state
@@ -155,7 +156,8 @@ class Retries:
         work = self.folder / name
         sink = Sink(work / "rows", is_failing=fault.kind == "fail")
         half = self.batches // 2 + 1
-        for batches in (range(half), range(half, self.batches)):
+        cuts = [*range(self.batches), self.batches] if query in ONE_BATCH_PER_START else [0, half, self.batches]
+        for batches in starmap(range, pairwise(cuts)):
             write_rows(work / "data", batches, ROWS)
             starts = self._start(query, fault, work, sink)
             if fault.kind != "none":

@@ -50,11 +50,7 @@ class Fault:
         batch = int(context.getLocalProperty("streaming.sql.batchId") or -1)
         if batch < 0 or batch % self.every or POINTS[(self.first + batch // self.every) % len(POINTS)] != point:
             return
-        if context.partitionId():
-            # The other task, or executor, goes on. If it ran where this one fails, Spark would let go of what that
-            # executor still has of the state.
-            return
-        if self.kind == "lose" and not self._is_first_of(batch):
+        if not self._is_chosen(batch, context.partitionId()):
             return
         with self.log.open("a") as file:
             file.write(f"{self.kind} {point}\n")
@@ -64,15 +60,19 @@ class Fault:
             os.kill(_executor(), signal.SIGKILL)
         time.sleep(SLOW_SECONDS)
 
-    def _is_first_of(self, batch: int) -> bool:
-        """Whether no attempt of a batch was here before.
+    def _is_chosen(self, batch: int, partition: int) -> bool:
+        """Whether it happens to that task: the first that comes to the point, and no other one of the batch.
 
-        With an executor, Spark loses its shuffle files and repeats the whole stage, whose attempts count from 0 again.
+        The other task, or executor, goes on. If it ran where this one fails, Spark would let go of what that executor
+        still has of the state. With an executor, Spark loses its shuffle files and repeats the whole stage, whose
+        attempts count from 0 again: an executor is lost once per batch.
         """
+        claim = self.log.with_suffix(f".{batch}")
         try:
-            self.log.with_suffix(f".{batch}").touch(exist_ok=False)
+            with claim.open("x") as file:
+                file.write(str(partition))
         except FileExistsError:
-            return False
+            return self.kind != "lose" and claim.read_text() == str(partition)
         return True
 
 

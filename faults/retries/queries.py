@@ -64,6 +64,8 @@ sum(score) AS score FROM orders GROUP BY customer, window(t, '1 minute')""",
 collect_list(id) AS ids FROM orders GROUP BY customer, session_window(t, '5 seconds')""",
 }
 """By family, or a kind of it."""
+ONE_BATCH_PER_START = ("lookup",)
+"""They have a clock among their sources, and Spark then takes all that is there in one batch."""
 Rows = Mapping[str, list[dict[str, Any]]]
 
 
