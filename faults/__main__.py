@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from faults.harms import END_SECONDS, HINDRANCES, Plan, run_disturbed
-from faults.outcomes import Outcome, make_table
+from faults.outcomes import COLUMNS, Outcome, make_table
 from faults.processes import Run
 from faults.scenarios import SCENARIOS, Scenario
 from faults.servers import Servers, servers
@@ -41,10 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             outcome = disturb(scenario, Path(folder) / scenario.name.replace(" ", "-"), found, options.files, plan)
             outcomes.append(outcome)
-            console.print(
-                f"{scenario.name}: {outcome.done.total()} faults, {outcome.rows} rows, lost {outcome.lost}, "
-                f"doubled {outcome.doubled}, problems: {'; '.join(outcome.problems) or 'none'}"
-            )
+            cells = zip(COLUMNS, outcome.cells, strict=True)
+            print("; ".join(f"{column}: {cell}" for column, cell in cells), flush=True)
     console.print(make_table(outcomes))
     sys.exit(0 if all(outcome.is_right for outcome in outcomes) else 1)
 

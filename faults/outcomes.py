@@ -38,16 +38,21 @@ class Outcome:
         self.lost = (expected - actual).total()
         self.doubled = (actual - expected).total()
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What a table shows of it."""
+        done = ", ".join(f"{count} {kind}" for kind, count in sorted(self.done.items()) if count)
+        ends = ", ".join(f"{code}: {count}" for code, count in sorted(self.ends.items()) if count)
+        numbers = map(str, (self.rows, self.lost, self.doubled))
+        return (self.scenario.name, done, str(self.starts), ends, *numbers, "; ".join(self.problems) or "none")
+
+
+COLUMNS = ("query", "faults", "starts", "ends by exit code", "rows", "lost", "doubled", "problems")
+
 
 def make_table(outcomes: Sequence[Outcome]) -> Table:
     """All scenarios, a row each."""
-    table = Table(title="Faults, and the rows that came out")
-    for name in ("query", "faults", "starts", "ends by exit code", "rows", "lost", "doubled", "problems"):
-        table.add_column(name)
+    table = Table(*COLUMNS, title="Faults, and the rows that came out")
     for outcome in outcomes:
-        done = ", ".join(f"{count} {kind}" for kind, count in sorted(outcome.done.items()) if count)
-        ends = ", ".join(f"{code}: {count}" for code, count in sorted(outcome.ends.items()))
-        numbers = (outcome.rows, outcome.lost, outcome.doubled)
-        problems = "; ".join(outcome.problems) or "none"
-        table.add_row(outcome.scenario.name, done, str(outcome.starts), ends, *map(str, numbers), problems)
+        table.add_row(*outcome.cells)
     return table
