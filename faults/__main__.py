@@ -33,13 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = Plan(options.kills, hindrances=options.hindrances, seed=options.seed)
     console = Console()
     outcomes: list[Outcome] = []
-    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as folder, servers() as found:
+    with TemporaryDirectory(prefix="faults", ignore_cleanup_errors=True) as temporary, servers() as found:
+        folder = options.folder or Path(temporary)
         if found.kafka is None:
             console.print(f"Nothing goes into Kafka: {found.missing}")
         for scenario in options.scenarios:
             if scenario.sink == "kafka" and found.kafka is None:
                 continue
-            outcome = disturb(scenario, Path(folder) / scenario.name.replace(" ", "-"), found, options.files, plan)
+            outcome = disturb(scenario, folder / scenario.name.replace(" ", "-"), found, options.files, plan)
             outcomes.append(outcome)
             cells = zip(COLUMNS, outcome.cells, strict=True)
             print("; ".join(f"{column}: {cell}" for column, cell in cells), flush=True)
@@ -71,6 +72,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=24, help="kills of each query; 24 make more than 200 of all")
     parser.add_argument("--files", type=int, default=150, help="files of each source, a batch each")
     parser.add_argument("--only", default=",".join(known), metavar="NAME,...", help=f"of {', '.join(known)}")
+    parser.add_argument("--folder", type=Path, help="a new folder where all of it is done, and stays, but the storage")
     parser.add_argument("--seed", type=int, default=1, help="when what is killed")
     hindrances = f"what else happens, once to each query, of {', '.join(HINDRANCES)}"
     parser.add_argument("--hindrances", default=",".join(HINDRANCES), metavar="NAME,...", help=hindrances)

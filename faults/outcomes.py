@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from rich.table import Table
 
 from faults.scenarios import Rows, Scenario
+
+SHOWN = 5
+"""How many rows are shown of those that are lost, and of those that are doubled."""
 
 
 @dataclass
@@ -33,10 +37,11 @@ class Outcome:
         return self.rows > 0 and not self.lost and not self.doubled and not self.problems
 
     def compare(self, expected: Rows, actual: Rows) -> None:
-        """Count the rows, and those that are lost or doubled."""
-        self.rows = expected.total()
-        self.lost = (expected - actual).total()
-        self.doubled = (actual - expected).total()
+        """Count the rows, and those that are lost or doubled, of which some are shown."""
+        lost, doubled = expected - actual, actual - expected
+        self.rows, self.lost, self.doubled = expected.total(), lost.total(), doubled.total()
+        for name, rows in (("lost", lost), ("doubled", doubled)):
+            self.problems += [f"{name}: {row}" for row in islice(rows.elements(), SHOWN)]
 
     @property
     def cells(self) -> tuple[str, ...]:

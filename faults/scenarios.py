@@ -104,6 +104,11 @@ class Scenario:
         return self.sink != "files" or self.has_snapshot
 
     @property
+    def can_merge_batches(self) -> bool:
+        """Whether two batches may become one: what a window holds depends on how rows fall into batches."""
+        return self.query != "window"
+
+    @property
     def can_write_again(self) -> bool:
         """Whether batches can be written again, or by two drivers: the sink refuses it, or replaces what it wrote."""
         # A topic that gets records by key, at least once, keeps an old record of a key that does not change again.
@@ -116,7 +121,7 @@ class Scenario:
 
     def make(self, folder: Path, files: int, address: str, table: str, *, is_calm: bool) -> None:
         """Write the project and its data into a folder; one that is calm has large batches, and no poison."""
-        _write_data(folder / "data", files)
+        _write_data(folder / "data", files, is_table=self.query in TABLE_QUERIES)
         query = QUERIES[self.query]
         if self.query == "debezium":
             _wrap_in_debezium(folder / "data")
@@ -221,8 +226,12 @@ def _read_from_topics(query: str, data: Path, address: str, table: str) -> str:
     )
 
 
-def _write_data(data: Path, files: int, seed: int = 7) -> None:
-    """Files of both sources: rows are out of order by less than the lag, and one in four has no partner."""
+def _write_data(data: Path, files: int, *, is_table: bool, seed: int = 7) -> None:
+    """Files of both sources: rows are out of order by less than the lag, and one in four has no partner.
+
+    ``is_table``: files that follow each other do not change the same key. If a driver dies while Spark plans a batch,
+    the next batch has two files, which have no order.
+    """
     chance = random.Random(seed)
     for name, key in (("orders", "id"), ("deliveries", "order_id")):
         (data / name).mkdir(parents=True)
@@ -230,7 +239,7 @@ def _write_data(data: Path, files: int, seed: int = 7) -> None:
             moments = sorted(chance.randrange(SECONDS) for _ in range(40))
             rows = [
                 {
-                    key: chance.randrange(60),
+                    key: chance.randrange(20) * 3 + number % 3 if is_table else chance.randrange(60),
                     "t": number * SECONDS + moment - chance.randrange(20),
                     "n": number * 100 + i,
                 }
